@@ -317,6 +317,23 @@ fn add_declaration() -> ToolDeclaration {
     }
 }
 
+/// Sends a request, as both loops by hand do.
+async fn post(client: &reqwest::Client, url: &str, body: Vec<u8>) -> Result<Bytes, BoxError> {
+    let request = client.post(url).bearer_auth("key");
+    let request = request.header("content-type", "application/json");
+    let response = request.body(body).send().await?.error_for_status()?;
+    Ok(response.bytes().await?)
+}
+
+/// Calls the tool, as both loops by hand do.
+fn call_tool(name: &str, arguments: &str) -> Result<String, BoxError> {
+    let Add { a, b } = match name {
+        "add" => serde_json::from_str(arguments)?,
+        name => return Err(format!("there is no tool `{name}`").into()),
+    };
+    Ok(serde_json::to_string(&(a + b))?)
+}
+
 impl ByHand {
     fn new(base_url: &str) -> Self {
         Self {
@@ -337,16 +354,8 @@ impl ByHand {
                 messages: &messages,
                 tools: &self.tools,
             };
-            let response = self
-                .client
-                .post(&self.url)
-                .bearer_auth("key")
-                .header("content-type", "application/json")
-                .body(serde_json::to_vec(&body)?)
-                .send()
-                .await?
-                .error_for_status()?;
-            let Completion { choices, usage } = serde_json::from_slice(&response.bytes().await?)?;
+            let response = post(&self.client, &self.url, serde_json::to_vec(&body)?).await?;
+            let Completion { choices, usage } = serde_json::from_slice(&response)?;
             tokens += usage.total_tokens;
             let message = choices.into_iter().next().ok_or("no choice")?.message;
             let calls = match &message {
@@ -359,11 +368,7 @@ impl ByHand {
                 return Ok(messages);
             }
             for call in calls {
-                let Add { a, b } = match &*call.function.name {
-                    "add" => serde_json::from_str(&call.function.arguments)?,
-                    name => return Err(format!("there is no tool `{name}`").into()),
-                };
-                let content = serde_json::to_string(&(a + b))?;
+                let content = call_tool(&call.function.name, &call.function.arguments)?;
                 messages.push(Message::Tool {
                     tool_call_id: call.id,
                     content,
@@ -450,16 +455,7 @@ impl ByHandInBytes {
             let mut whole = Vec::with_capacity(body.len() + END.len());
             whole.extend_from_slice(&body);
             whole.extend_from_slice(END);
-            let response = self
-                .client
-                .post(&self.url)
-                .bearer_auth("key")
-                .header("content-type", "application/json")
-                .body(whole)
-                .send()
-                .await?
-                .error_for_status()?;
-            let response = response.bytes().await?;
+            let response = post(&self.client, &self.url, whole).await?;
             let RawCompletion { choices, usage } = serde_json::from_slice(&response)?;
             tokens += usage.total_tokens;
             let message = choices.into_iter().next().ok_or("no choice")?.message;
@@ -472,14 +468,11 @@ impl ByHandInBytes {
                 return Ok(messages);
             }
             for call in tool_calls {
-                let Add { a, b } = match &*call.function.name {
-                    "add" => serde_json::from_str(&call.function.arguments)?,
-                    name => return Err(format!("there is no tool `{name}`").into()),
-                };
+                let content = call_tool(&call.function.name, &call.function.arguments)?;
                 let result = ToolMessage {
                     role: "tool",
                     tool_call_id: &call.id,
-                    content: &serde_json::to_string(&(a + b))?,
+                    content: &content,
                 };
                 body.push(b',');
                 serde_json::to_writer(&mut body, &result)?;
