@@ -52,7 +52,7 @@ pub const GROWTHS: &[Growth] = &[
     Growth {
         name: "turns of an AG-UI thread",
         sizes: [10, 40, 160],
-        // The ids of all entries are still compared with the new ones: 1.08.
+        // The ids of all entries are still compared with the new ones: 1.09.
         most: 1.1,
         make: turns_of_thread,
     },

@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -182,7 +182,8 @@ impl Keeper {
             .map_or(0, |at| at + 1);
         let mut branch = Vec::with_capacity(old.len().max(messages.len()) + 1);
         branch.extend_from_slice(&old[..unchanged]);
-        let mut added = Vec::new();
+        let mut latest_calls = LatestCalls::default();
+        let mut earlier_calls = None;
         let mut known = old[unchanged..].iter().copied();
         let mut passed = 0;
         let new = messages.range(unchanged).zip(&positions);
@@ -206,10 +207,15 @@ impl Keeper {
                     .or(branch.last().copied());
                 branch.pop();
             }
-            let calling = |call: &str| {
-                let latest = added.iter().rev().chain(old.iter().rev());
-                latest.copied().find(|index| has_call(thread, *index, call))
-            };
+            let mut results = message.tool_results();
+            let calling = results.next().and_then(|result| {
+                let id = &result.call_id;
+                // Nearly always a call of this run: those of all others are looked up only if it is not.
+                latest_calls.of(id).or_else(|| {
+                    let earlier = || LatestCalls::of_entries(thread, &old);
+                    earlier_calls.get_or_insert_with(earlier).of(id)
+                })
+            });
             let entry = self.entry(calling, message, client, progress);
             let entry = entry.changing(changes);
             if let (Role::Tool, Some(id)) = (message.role(), &entry.id) {
@@ -217,7 +223,7 @@ impl Keeper {
             }
             let index = thread.push(entry);
             branch.push(index);
-            added.push(index);
+            latest_calls.note(thread, index);
         }
         branch.extend(known);
         if progress == Progress::Cut {
@@ -262,8 +268,8 @@ impl Keeper {
 
     fn entry(
         &self,
-        // Returns the message with the latest call of an id.
-        calling: impl Fn(&str) -> Option<usize>,
+        // The entry with the call that the message is a result of.
+        calling: Option<usize>,
         message: &Message,
         client: &impl ClientView,
         progress: Progress,
@@ -290,8 +296,6 @@ impl Keeper {
             }
             // A message of any other role is not a result.
             _ => {
-                let mut results = message.tool_results();
-                let calling = results.next().and_then(|result| calling(&result.call_id));
                 let shown = self.shown(id.as_deref(), message, client, progress);
                 let id = id.filter(|_| calling.is_some());
                 let entry = Entry::new(id, Speaker::Tool, message.clone());
@@ -346,11 +350,26 @@ fn id_at_client(id: Arc<str>, client: &impl ClientView) -> Option<Arc<str>> {
     client.has_message(&reasoning).then(|| reasoning.into())
 }
 
-/// Returns whether an entry has a call with this id of the model.
-fn has_call(thread: &Thread, index: usize, id: &str) -> bool {
-    let calls = thread
-        .entry(index)
-        .into_iter()
-        .flat_map(|entry| &entry.calls);
-    calls.into_iter().any(|call| *call.id == *id)
+/// The message with the latest call of each id.
+#[derive(Default)]
+struct LatestCalls(HashMap<Arc<str>, usize>);
+
+impl LatestCalls {
+    fn of_entries(thread: &Thread, indices: &[usize]) -> Self {
+        let mut latest = Self::default();
+        for index in indices {
+            latest.note(thread, *index);
+        }
+        latest
+    }
+
+    fn note(&mut self, thread: &Thread, index: usize) {
+        for call in thread.entry(index).iter().flat_map(|entry| &entry.calls) {
+            self.0.insert(call.id.clone(), index);
+        }
+    }
+
+    fn of(&self, call: &str) -> Option<usize> {
+        self.0.get(call).copied()
+    }
 }

@@ -97,6 +97,8 @@ struct HeldThread {
 #[derive(Clone)]
 enum Form {
     Whole(Box<Thread>),
+    /// Whole for good: its JSON cannot be read back.
+    Unpackable(Box<Thread>),
     /// As JSON.
     Packed(Arc<[u8]>),
 }
@@ -104,9 +106,17 @@ enum Form {
 impl Form {
     fn thread(self) -> Result<Thread, serde_json::Error> {
         match self {
-            Self::Whole(thread) => Ok(*thread),
+            Self::Whole(thread) | Self::Unpackable(thread) => Ok(*thread),
             Self::Packed(json) => serde_json::from_slice(&json),
         }
+    }
+}
+
+/// Returns a thread as JSON, unless that cannot be read back: a state may be nested too deeply.
+fn packed(thread: Thread) -> Form {
+    match serde_json::to_vec(&thread) {
+        Ok(json) if serde_json::from_slice::<Thread>(&json).is_ok() => Form::Packed(json.into()),
+        _ => Form::Unpackable(Box::new(thread)),
     }
 }
 
@@ -299,13 +309,13 @@ impl Held {
         None
     }
 
-    /// Keeps a thread as JSON, unless it has been used since it was idle with this version.
-    fn pack(&mut self, key: &ThreadKey, version: u64, json: &[u8]) {
+    /// Keeps an idle thread in this form, unless it has another version since.
+    fn pack(&mut self, key: &ThreadKey, version: u64, form: Form) {
         let Some(held) = self.threads.get_mut(key) else {
             return;
         };
         if held.version == version && held.is_unpacked() {
-            held.form = Form::Packed(json.into());
+            held.form = form;
             self.unpacked -= 1;
         }
     }
@@ -374,12 +384,10 @@ impl ThreadStore for MemoryThreads {
         }
         // One at most has become idle by this save. Written without the lock, as others wait for it.
         let idle = lock(&self.held).next_to_pack();
-        if let Some((key, thread)) = idle
-            && let Ok(json) = serde_json::to_vec(&thread)
-            // A state may be nested too deeply to be read back. Such a thread stays as it is.
-            && serde_json::from_slice::<Thread>(&json).is_ok()
-        {
-            lock(&self.held).pack(&key, thread.version, &json);
+        if let Some((key, thread)) = idle {
+            let version = thread.version;
+            let form = packed(thread);
+            lock(&self.held).pack(&key, version, form);
         }
         Ok(true)
     }
