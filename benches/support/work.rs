@@ -47,18 +47,21 @@ pub struct Add {
     pub b: i64,
 }
 
-/// The model's response to a conversation that started with one message. As from a provider, the
-/// arguments are text.
+/// The model's response to a conversation that started with one message.
 pub fn answer(messages: &Messages, sums: usize) -> ModelResponse {
     let turn = messages.len() / 2;
     let message = if turn < sums {
-        let arguments = format!(r#"{{"a":{turn},"b":1}}"#);
-        let call = ToolCall::from_text(format!("call_{turn}"), "add", arguments);
-        Message::new(Role::Assistant, [Part::from(call)])
+        Message::new(Role::Assistant, [call(turn)])
     } else {
         Message::assistant("done")
     };
     ModelResponse::new(message).with_usage(Usage::new(100, 10))
+}
+
+/// A call of the tool. As from a provider, the arguments are text.
+fn call(number: usize) -> Part {
+    let arguments = format!(r#"{{"a":{number},"b":1}}"#);
+    ToolCall::from_text(format!("call_{number}"), "add", arguments).into()
 }
 
 /// A model that makes so many calls of the tool in one turn, and then responds.
@@ -67,12 +70,7 @@ pub fn at_once(sums: usize) -> impl ModelService {
         if request.messages().len() > 1 {
             return Ok::<_, BoxError>(ModelResponse::from_text("done"));
         }
-        let mut calls = Vec::with_capacity(sums);
-        for sum in 0..sums {
-            let arguments = format!(r#"{{"a":{sum},"b":1}}"#);
-            let call = ToolCall::from_text(format!("call_{sum}"), "add", arguments);
-            calls.push(Part::from(call));
-        }
+        let calls = (0..sums).map(call);
         Ok(ModelResponse::new(Message::new(Role::Assistant, calls)))
     })
 }

@@ -97,7 +97,7 @@ impl<S: CallService<R>, R: Request> Layer<S> for Wrap<R> {
     fn layer(&self, inner: S) -> Self::Service {
         WrapService {
             inner: BoxCallService::new(inner),
-            wrap: self.clone(),
+            wrap: Arc::new(self.clone()),
         }
     }
 }
@@ -106,7 +106,8 @@ impl<S: CallService<R>, R: Request> Layer<S> for Wrap<R> {
 #[derive(Clone, Debug)]
 pub struct WrapService<R: Request> {
     inner: BoxCallService<R>,
-    wrap: Wrap<R>,
+    // Shared: each call has one.
+    wrap: Arc<Wrap<R>>,
 }
 
 impl<R: Request> Service<R> for WrapService<R> {

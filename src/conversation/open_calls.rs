@@ -66,11 +66,11 @@ impl<'a> LastTurn<'a> {
         // Most turns have all their results, in the order of the calls. That needs no table.
         let mut in_order = results.clone();
         let mut calls = self.calling.tool_calls();
-        if calls.all(|call| {
-            in_order
-                .next()
-                .is_some_and(|result| result.call_id == call.id)
-        }) {
+        let are_answered = calls.all(|call| {
+            let result = in_order.next();
+            result.is_some_and(|result| result.call_id == call.id)
+        });
+        if are_answered {
             return Vec::new();
         }
         let answered: HashSet<_> = results.map(|result| &*result.call_id).collect();

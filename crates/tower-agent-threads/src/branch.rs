@@ -16,7 +16,7 @@ pub(crate) struct Branch {
 }
 
 impl Branch {
-    pub(crate) fn new(indices: Vec<usize>) -> Self {
+    fn new(indices: Vec<usize>) -> Self {
         Self {
             indices: Arc::new(indices),
             messages: OnceLock::new(),

@@ -143,7 +143,7 @@ impl Keeper {
                 thread.open.push(OpenInterrupt { id, interrupt });
             }
             thread.answered.clear();
-            if thread.open.is_empty() {
+            if thread.open.is_empty() && !thread.held.is_empty() {
                 let mut branch = thread.branch().to_vec();
                 branch.append(&mut thread.held);
                 thread.set_branch(branch);
@@ -170,7 +170,8 @@ impl Keeper {
         client: &impl ClientView,
         progress: Progress,
     ) {
-        let old = thread.branch().to_vec();
+        let old = thread.branch.clone();
+        let old = old.indices();
         let known = thread.messages();
         // Nearly always the run has only added messages: then those of the thread need no look.
         let is_continued = known.len() == old.len() && messages.continues(&known);
@@ -212,7 +213,7 @@ impl Keeper {
                 let id = &result.call_id;
                 // Nearly always a call of this run: those of all others are looked up only if it is not.
                 latest_calls.of(id).or_else(|| {
-                    let earlier = || LatestCalls::of_entries(thread, &old);
+                    let earlier = || LatestCalls::of_entries(thread, old);
                     earlier_calls.get_or_insert_with(earlier).of(id)
                 })
             });

@@ -187,7 +187,7 @@ fn place<M: ClientMessage>(
 ) -> Result<Placed, M::Error> {
     if is_partial && thread.is_whole() && !sent.has_results() {
         // All that the thread has stays. Looked up message by message, as below, it would take longer with each turn.
-        sent.follow(thread);
+        sent.follow_log(thread);
         return Ok(Placed {
             is_whole: true,
             staying: EntrySet::default(),

@@ -172,18 +172,20 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
     pub(crate) fn add_all_known(&mut self, thread: &Thread) {
         let branch = thread.branch().iter().copied();
         self.known = branch.filter(|index| thread.is_known(*index)).collect();
-        self.last = self.known.iter().next_back();
-        for (after, _) in &mut self.new {
-            *after = self.last;
-        }
+        let last = self.known.iter().next_back();
+        self.follow(last);
     }
 
     /// Makes the new messages follow a conversation that is the whole log.
-    pub(crate) fn follow(&mut self, thread: &Thread) {
+    pub(crate) fn follow_log(&mut self, thread: &Thread) {
         let mut entries = (0..thread.log.len()).rev();
-        self.last = entries.find(|index| thread.is_known(*index));
+        self.follow(entries.find(|index| thread.is_known(*index)));
+    }
+
+    fn follow(&mut self, last: Option<usize>) {
+        self.last = last;
         for (after, _) in &mut self.new {
-            *after = self.last;
+            *after = last;
         }
     }
 

@@ -515,11 +515,6 @@ fn name<M: ClientMessage>(input: &ClientInput<'_, M>, thread: &Thread) -> Arc<st
 
 /// Returns the number of the run with this id that a message id belongs to: 0 for the first one.
 fn run_number(id: &str, run: &str) -> Option<u64> {
-    // Asked of all ids of a thread. Most differ already where the run's id would end.
-    let end = run.len().wrapping_sub(1);
-    if id.as_bytes().get(end) != run.as_bytes().last() {
-        return None;
-    }
     let after = id.strip_prefix(run)?;
     match after.strip_prefix('.') {
         Some(number) => number.split('-').next()?.parse().ok(),

@@ -28,13 +28,15 @@ pub(super) fn hash_of(bytes: &[u8], before: &[u8]) -> [u8; LENGTH] {
 /// Returns a hash as text.
 pub(super) fn digits(hash: &[u8]) -> String {
     // By a table: each step writes several, and `format!` takes twenty times as long.
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut digits = vec![0; 2 * hash.len()];
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(hash) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 0xf)];
+    const DIGITS: [char; 16] = [
+        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
+    ];
+    let mut digits = String::with_capacity(2 * hash.len());
+    for byte in hash {
+        digits.push(DIGITS[usize::from(byte >> 4)]);
+        digits.push(DIGITS[usize::from(byte & 0xf)]);
     }
-    String::from_utf8(digits).unwrap_or_default()
+    digits
 }
 
 /// The hashes of the parts of a request, and short names as they are, to compare it with another one part by part.

@@ -56,11 +56,10 @@ mod verdict;
 use std::borrow::Cow;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::thread;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -201,15 +200,18 @@ impl Guardrail {
     }
 
     /// Calls the model if the check of the request passes.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an async fn would store its arguments twice"
+    )]
     fn call_after_check(
         self: Arc<Self>,
-        check: &CheckRequest,
+        check: Arc<CheckRequest>,
         request: ModelRequest,
         mut next: Next<ModelRequest>,
-    ) -> impl Future<Output = Result<ModelResponse>> + use<> {
-        let checking = started(|| check(without_sink(&request)));
+    ) -> impl Future<Output = Result<ModelResponse>> {
         async move {
-            match self.tripped(checking).await {
+            match self.tripped(|| check(without_sink(&request))).await {
                 None => next.run(request).await,
                 Some(trip) => trip.map(|answer| in_place_of(None, answer, &request)),
             }
@@ -219,12 +221,11 @@ impl Guardrail {
     /// Calls the model while the request is checked.
     fn call_beside_check(
         self: Arc<Self>,
-        check: &CheckRequest,
+        check: Arc<CheckRequest>,
         mut request: ModelRequest,
         mut next: Next<ModelRequest>,
-    ) -> impl Future<Output = Result<ModelResponse>> + use<> {
+    ) -> impl Future<Output = Result<ModelResponse>> {
         let original = without_sink(&request);
-        let checking = started(|| check(original.clone()));
         let (key, gate) = Gate::new();
         // In a band of its own, so that the gate is behind the mappers inside, and before those
         // outside.
@@ -233,7 +234,7 @@ impl Guardrail {
         async move {
             let mut call = pin!(next.run(request));
             let mut answer = None;
-            let mut verdict = pin!(self.tripped(checking));
+            let mut verdict = pin!(self.tripped(|| check(original.clone())));
             // Polls the check first: if both are ready, nothing is emitted.
             let trip = poll_fn(|cx| {
                 if let Poll::Ready(trip) = verdict.as_mut().poll(cx) {
@@ -276,26 +277,28 @@ impl Guardrail {
         request.map_deltas(|| map_fn(|_| None::<Delta>));
         async move {
             let response = next.run(request).await?;
-            let checking = started(|| check(original.clone(), response.clone()));
-            match self.tripped(checking).await {
+            let verdict = self.tripped(|| check(original.clone(), response.clone()));
+            match verdict.await {
                 None => Ok(response),
                 Some(trip) => trip.map(|answer| in_place_of(Some(&response), answer, &original)),
             }
         }
     }
 
-    /// Returns the result of the call if its check trips.
-    async fn tripped(&self, checking: thread::Result<Checking>) -> Option<Result<ModelResponse>> {
-        let verdict = match (checking, self.timeout) {
-            (Err(panic), _) => Ok(Err(panic)),
-            // The check owns what it uses, so nothing is seen half changed after a panic.
-            (Ok(checking), None) => Ok(AssertUnwindSafe(checking).catch_unwind().await),
-            (Ok(checking), Some(limit)) => {
-                let checking = AssertUnwindSafe(checking).catch_unwind();
-                tokio::time::timeout(limit, checking)
-                    .await
-                    .map_err(|_| limit)
-            }
+    /// Runs a check. If it trips, returns the result of the call.
+    async fn tripped<F>(&self, check: F) -> Option<Result<ModelResponse>>
+    where
+        F: FnOnce() -> Checking + Send,
+    {
+        // Inside the future, so that a panic of the function itself is caught as well. The check owns what
+        // it uses, so nothing is seen half changed after a panic.
+        let check = AssertUnwindSafe(async move { check().await }).catch_unwind();
+        let verdict = match self.timeout {
+            None => Ok(check.await),
+            Some(limit) => match tokio::time::timeout(limit, check).await {
+                Ok(verdict) => Ok(verdict),
+                Err(_) => Err(limit),
+            },
         };
         let (kind, reason) = match verdict {
             Ok(Ok(Ok(Verdict::Pass))) => return None,
@@ -328,11 +331,6 @@ impl Guardrail {
 /// Returns a request for a check. A check that kept the sink would keep the stream open.
 fn without_sink(request: &ModelRequest) -> ModelRequest {
     request.clone().with_delta_sender(None)
-}
-
-/// Starts a check, whose function may panic as well as its future.
-fn started(check: impl FnOnce() -> Checking) -> thread::Result<Checking> {
-    catch_unwind(AssertUnwindSafe(check))
 }
 
 /// Returns the response of a guardrail that has tripped. It keeps the model's usage, since budgets
@@ -371,10 +369,14 @@ impl<S: CallService<ModelRequest>> Layer<S> for Guardrail {
         let guardrail = Arc::new(self.clone());
         let wrap = match self.check.clone() {
             Check::Before(check) => wrap_model(move |request, next| {
-                guardrail.clone().call_after_check(&*check, request, next)
+                guardrail
+                    .clone()
+                    .call_after_check(check.clone(), request, next)
             }),
             Check::Beside(check) => wrap_model(move |request, next| {
-                guardrail.clone().call_beside_check(&*check, request, next)
+                guardrail
+                    .clone()
+                    .call_beside_check(check.clone(), request, next)
             }),
             Check::After(check) => wrap_model(move |request, next| {
                 guardrail
