@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 use tower::Service;
@@ -79,11 +79,11 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let mut result = ready!(this.future.poll(cx));
-        if let (true, Ok(response)) = (*this.by_tool, &mut result) {
+        let mut poll = this.future.poll(cx);
+        if let (true, Poll::Ready(Ok(response))) = (*this.by_tool, &mut poll) {
             take_calls(response.message_mut());
         }
-        Poll::Ready(result)
+        poll
     }
 }
 

@@ -59,6 +59,8 @@ pub(super) struct LoopState<'a> {
     /// The agent's progress before the run paused, if it goes on with one that did.
     earlier: Paused,
     iterations: u32,
+    /// The calls of the turn before have their results, so that the conversation need not be asked for the next step.
+    is_model_next: bool,
     /// The serialised messages for the model's protocol.
     written: Written,
     /// The context of the current turn.
@@ -120,6 +122,7 @@ impl<'a> LoopState<'a> {
             transcript,
             new_from,
             iterations: earlier.iterations,
+            is_model_next: false,
             earlier,
             written: Written::default(),
             turn,
@@ -160,7 +163,10 @@ impl<'a> LoopState<'a> {
                     self.ask().await
                 }
                 NextStep::Tools(pending) => match self.tool_turn().run(pending).await {
-                    Ok(()) => self.stopped(),
+                    Ok(are_answered) => {
+                        self.is_model_next = are_answered;
+                        self.stopped()
+                    }
                     Err(error) => Err(error),
                 },
             };
@@ -203,7 +209,10 @@ impl<'a> LoopState<'a> {
             .read(|messages| transfer::successor(agents, messages))
     }
 
-    fn next_step(&self) -> NextStep {
+    fn next_step(&mut self) -> NextStep {
+        if std::mem::take(&mut self.is_model_next) {
+            return NextStep::Model;
+        }
         match self.transcript.read(next_step) {
             NextStep::Done if self.is_to_speak() => NextStep::Model,
             step => step,
@@ -267,8 +276,7 @@ impl<'a> LoopState<'a> {
             // Apart, so that there is no room for it where nobody watches.
             boxed(|| self.tell_answer()).await
         } else {
-            let (id, request) = self.model_request();
-            let call = self.config.model.make(request);
+            let (id, call) = self.call_model();
             self.answer(call, &id, None).await
         };
         match result {
@@ -293,23 +301,28 @@ impl<'a> LoopState<'a> {
         }
     }
 
-    /// Returns the id of the next message, and the request for the model to write it.
-    fn model_request(&self) -> (MessageId, ModelRequest) {
+    /// Returns the id of the next message, and the call of the model that writes it.
+    fn call_model(&self) -> (MessageId, BoxCallFuture<ModelRequest>) {
         let (id, messages) = self.transcript.begin_answer();
+        let call = self.config.model.make(self.model_request(&id, messages));
+        (id, call)
+    }
+
+    fn model_request(&self, id: &MessageId, messages: Messages) -> ModelRequest {
         let answering = self.answering.as_deref();
         let instructions = answering.and_then(Answering::instructions);
         let mut request = ModelRequest::in_run(
             &self.turn,
             instructions.or(self.config.instructions.as_ref()),
             messages,
-            &id,
+            id,
             &self.declarations,
             &self.settings,
             &self.written,
         );
         request.set_after_replaces_all(!self.rules.after_model_keeps_calls);
         request.set_answered_by_tool(self.is_answered_by_tool());
-        (id, request)
+        request
     }
 
     fn is_answered_by_tool(&self) -> bool {
@@ -335,8 +348,7 @@ impl<'a> LoopState<'a> {
         let result = match self.turn.emitter() {
             Some(emitter) => self.show_answer(emitter).await,
             None => {
-                let (id, request) = self.model_request();
-                let call = self.config.model.make(request);
+                let (id, call) = self.call_model();
                 self.answer(call, &id, None).await
             }
         };
@@ -351,10 +363,10 @@ impl<'a> LoopState<'a> {
 
     /// Calls the model, and streams its response.
     async fn show_answer(&self, emitter: &EventEmitter) -> Result<ModelResponse> {
-        let (id, request) = self.model_request();
+        let (id, messages) = self.transcript.begin_answer();
         let sink = DeltaSender::new(emitter.clone(), id.clone());
         let mut call = OnDrop::new(sink.clone(), |sink| sink.drop_call());
-        let request = request.with_delta_sender(sink);
+        let request = self.model_request(&id, messages).with_delta_sender(sink);
         let result = self
             .answer(self.config.model.make(request), &id, Some(&call))
             .await;

@@ -1,5 +1,7 @@
 //! Runs the tool calls of a turn.
 
+use std::future;
+use std::iter;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -48,32 +50,42 @@ pub(super) struct ToolTurn<'a> {
 }
 
 impl ToolTurn<'_> {
-    /// Runs the tool calls of the model and adds the results in the model's order.
-    pub(super) async fn run(&self, pending: &PendingCalls) -> Result<()> {
-        let names = pending.calls().map(|(index, _)| pending.name(index));
-        self.transcript.begin_turn(names);
+    /// Runs the tool calls of the model and adds the results in the model's order. Returns whether the model is next:
+    /// all calls have a result. If not, the conversation says what is next.
+    pub(super) async fn run(&self, pending: &PendingCalls) -> Result<bool> {
         let result = match only(pending.calls()) {
-            // A reference: an argument of an `async fn` takes its room in the future twice.
             Some((index, call)) => {
-                self.run_tool(&self.call(0, pending.name(index), call))
+                // A reference: an argument of an `async fn` takes its room in the future twice.
+                match self
+                    .run_tool(&self.only_call(pending.name(index), call))
                     .await
+                {
+                    Ok(true) => return Ok(true),
+                    Ok(false) => Ok(()),
+                    Err(error) => Err(error),
+                }
             }
             // Boxed: the future of a run stays small, and most turns have one call.
             None => boxed(|| self.run_several(pending)).await,
         };
-        // Results are kept even if another call fails the run: the run may have been interrupted as
-        // well, and resume.
-        let stopped = self.transcript.end_turn();
+        self.end(result)
+    }
+
+    // Results are kept even if another call fails the run: the run may have been interrupted as well, and resume.
+    fn end(&self, result: Result<()>) -> Result<bool> {
+        let (stopped, are_answered) = self.transcript.end_turn();
         self.context.observe_results(&stopped);
         if let Some(emitter) = self.context.emitter() {
             for (name, result) in &stopped {
                 emitter.note_answer(name, result);
             }
         }
-        result
+        result.map(|()| are_answered)
     }
 
     async fn run_several(&self, pending: &PendingCalls) -> Result<()> {
+        let names = pending.calls().map(|(index, _)| pending.name(index));
+        self.transcript.begin_turn(names);
         let at_once = if self.rules.one_tool_at_a_time {
             1
         } else {
@@ -99,8 +111,14 @@ impl ToolTurn<'_> {
         // A failure of the run drops parallel calls.
         stream::iter(running)
             .buffer_unordered(at_once)
-            .try_collect()
+            .try_for_each(|_| future::ready(Ok(())))
             .await
+    }
+
+    /// Starts a turn with this call alone.
+    fn only_call<'a>(&'a self, name: CallName, call: &'a ToolCall) -> TurnCall<'a> {
+        self.transcript.begin_turn(iter::once(name.clone()));
+        self.call(0, name, call)
     }
 
     /// Returns a call at this place among those of the turn that run.
@@ -116,34 +134,40 @@ impl ToolTurn<'_> {
         }
     }
 
-    /// Makes a call, records its result, and then emits it.
-    async fn run_tool(&self, made: &TurnCall<'_>) -> Result<()> {
+    /// Makes a call, records its result, and then emits it. Returns whether the turn is over with it.
+    async fn run_tool(&self, made: &TurnCall<'_>) -> Result<bool> {
         let slot = match self.answer_call(made).await {
             Ok(slot) => slot,
             Err(error) => return Err(self.fail(made, error)),
         };
-        if let Some(emitted) = self.record(made, slot) {
+        // Recorded before it is emitted: a checkpoint has every result that a consumer has seen.
+        let (is_over, shown) = self.record(made, slot);
+        if let Some(emitted) = self.emit(made, shown) {
             emitted.await;
         }
-        Ok(())
+        Ok(is_over)
     }
 
-    /// Records the state of a call after it was made, and then emits its result if it has one.
-    /// Returns a future that waits until the consumer has made room.
-    fn record<'a>(
-        &'a self,
-        made: &TurnCall<'_>,
-        mut slot: Slot,
-    ) -> Option<impl Future<Output = ()> + use<'a>> {
+    /// Records the state of a call after it was made. Returns whether the turn is over with it, and the state if
+    /// somebody is told of it.
+    fn record(&self, made: &TurnCall<'_>, mut slot: Slot) -> (bool, Option<Slot>) {
         // Before it is recorded, so that the transcript and the stream show the same ids.
         slot.identify(&made.name);
         let is_answered = !slot.answers().is_empty();
         let shown = (is_answered && self.context.is_told()).then(|| slot.clone());
-        // Recorded before it is emitted: a checkpoint has every result that a consumer has seen.
-        self.transcript.keep(made.index, slot);
+        let is_over = self.transcript.finish(made.index, slot);
         if is_answered {
             made.context.forget_call();
         }
+        (is_over, shown)
+    }
+
+    /// Emits the result of a call. Returns a future that waits until the consumer has made room.
+    fn emit<'a>(
+        &'a self,
+        made: &TurnCall<'_>,
+        shown: Option<Slot>,
+    ) -> Option<impl Future<Output = ()> + use<'a>> {
         let slot = shown?;
         if let Some(observed) = self.context.observed() {
             observed.tell_results(&made.name, slot.answers());

@@ -21,7 +21,7 @@ use super::request::Request;
 use super::service::CallService;
 use crate::call_kind::CallKind;
 use crate::context::RunContext;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{BoxError, Error, ErrorKind, Result};
 use crate::message::Usage;
 use crate::panic::catch;
 
@@ -371,7 +371,7 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let mut state = this.state.get_pin_mut();
-        let result = loop {
+        let poll = loop {
             match state.as_mut().project() {
                 Projected::Waiting {
                     service,
@@ -382,9 +382,9 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
                         match this.side.watch::<R, _>(|| service.poll_ready(cx)) {
                             Ok(poll) => match ready!(poll) {
                                 Ok(()) => {}
-                                Err(error) => break Err(Error::from(error.into())),
+                                Err(error) => break failed(error.into()),
                             },
-                            Err(panic) => break Err(panic),
+                            Err(panic) => break Poll::Ready(Err(panic)),
                         }
                     }
                     // Without a request it was never called.
@@ -393,10 +393,10 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
                     }
                     // Asked last: the run may have ended while the service became ready.
                     if let Err(refusal) = this.side.admit::<R>() {
-                        break Err(refusal);
+                        break Poll::Ready(Err(refusal));
                     }
                     if let Err(panic) = this.side.watch::<R, _>(|| state.as_mut().call()) {
-                        break Err(panic);
+                        break Poll::Ready(Err(panic));
                     }
                 }
                 Projected::Made { mut future } => {
@@ -405,19 +405,31 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
                         let poll = future.as_mut().poll(cx);
                         poll.map_err(|error| Error::from(error.into()))
                     });
-                    match polled {
-                        Ok(poll) => break ready!(poll),
-                        Err(panic) => break Err(panic),
-                    }
+                    break polled.unwrap_or_else(|panic| Poll::Ready(Err(panic)));
                 }
-                Projected::Over { error: Some(error) } => break Err(error.clone()),
+                Projected::Over { error: Some(error) } => break Poll::Ready(Err(error.clone())),
                 Projected::Over { error: None } => return Poll::Pending,
             }
         };
+        if poll.is_pending() {
+            return Poll::Pending;
+        }
         // The future is dropped before the result leaves, as an `async fn` would drop it.
         state.set(UserCallState::Over { error: None });
-        Poll::Ready(this.side.leave::<R>(result))
+        if let Poll::Ready(Err(error)) = poll {
+            return Poll::Ready(Err(this.side.failure::<R>(error)));
+        }
+        if let Poll::Ready(Ok(response)) = &poll {
+            this.side.count_usage::<R>(response);
+        }
+        // Never taken apart: a response is large, and its moves would be code for each service.
+        poll
     }
+}
+
+#[cold]
+fn failed<T>(error: BoxError) -> Poll<Result<T>> {
+    Poll::Ready(Err(error.into()))
 }
 
 impl<S: Service<R>, R> UserCallState<S, S::Future, R> {
@@ -494,35 +506,32 @@ impl Side {
         Error::new(kind, format!("{what}the {} panicked: {panic}", R::CALL))
     }
 
-    /// Returns the result of the call for the crate.
-    fn leave<R: Request>(&self, result: Result<R::Response>) -> Result<R::Response> {
-        let Some(context) = &self.context else {
-            return result;
+    /// Counts what the target has used: layers outside may repeat a call, or replace its response.
+    fn count_usage<R: Request>(&self, response: &R::Response) {
+        let (CodeKind::Leaf(_), Some(context)) = (&self.kind, &self.context) else {
+            return;
         };
-        let (is_leaf, name) = match &self.kind {
-            CodeKind::Handle { .. } => return result,
-            CodeKind::Leaf(name) => (true, name),
-            CodeKind::Layer(name) => (false, name),
-        };
-        if let Ok(response) = &result
-            && is_leaf
-        {
-            // Counted at the target: layers outside may repeat a call, or replace its response.
-            let usage = R::usage(response);
-            if usage != Usage::default() {
-                context.add_usage(usage);
-            }
+        let usage = R::usage(response);
+        if usage != Usage::default() {
+            context.add_usage(usage);
         }
-        result.or_else(|error| {
+    }
+
+    /// Returns the error of the call for the crate.
+    #[cold]
+    fn failure<R: Request>(&self, error: Error) -> Error {
+        let (name, error) = match &self.kind {
+            CodeKind::Handle { .. } => return error,
             // Only what the tool itself returns is a tool's error: a layer around it fails for
             // reasons of its own.
-            let is_tool = is_leaf && R::CALL == CallKind::Tool;
-            let error = if is_tool {
-                error.or_kind(ErrorKind::Tool)
-            } else {
-                error
-            };
-            context.settle::<R, _>(name.as_deref(), Err(error))
-        })
+            CodeKind::Leaf(name) if R::CALL == CallKind::Tool => {
+                (name, error.or_kind(ErrorKind::Tool))
+            }
+            CodeKind::Leaf(name) | CodeKind::Layer(name) => (name, error),
+        };
+        match &self.context {
+            Some(context) => context.settle_error::<R>(name.as_deref(), error),
+            None => error,
+        }
     }
 }

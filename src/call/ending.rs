@@ -74,7 +74,7 @@ impl RunContext {
     }
 
     #[cold]
-    fn settle_error<R: Request>(&self, name: Option<&str>, error: Error) -> Error {
+    pub(crate) fn settle_error<R: Request>(&self, name: Option<&str>, error: Error) -> Error {
         let error = error.in_call(|| self.site(R::CALL, name));
         // Recorded first, so that the ending below is this error, or an earlier one that it must
         // not replace.

@@ -28,6 +28,8 @@ use crate::call::{BoxCallService, Request};
 pub struct LayerInner<R: Request> {
     pub(super) own: Callbacks<R>,
     pub(super) position: Position<R>,
+    /// There are no callbacks here, but for those of a tree or a run.
+    pub(super) is_bare: bool,
     /// The next layer, or the target of the call.
     pub(super) inner: BoxCallService<R>,
 }
@@ -83,9 +85,14 @@ impl<R: InBundle> Bundles<R> {
 
 impl<R: Request> LayerInner<R> {
     pub(super) fn new(own: Callbacks<R>, position: Position<R>, inner: BoxCallService<R>) -> Self {
+        let inmost = position.inmost.as_ref();
+        let is_bare = own.is_empty()
+            && position.outermost.is_empty()
+            && inmost.is_none_or(Callbacks::is_empty);
         Self {
             own,
             position,
+            is_bare,
             inner,
         }
     }
@@ -97,6 +104,7 @@ impl<R: Request> Clone for LayerInner<R> {
         Self {
             own: self.own.clone(),
             position: self.position.clone(),
+            is_bare: self.is_bare,
             inner: self.inner.clone(),
         }
     }

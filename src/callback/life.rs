@@ -61,6 +61,16 @@ use crate::stream::{Decision, NextAttempt};
 impl<R: Request> LayerInner<R> {
     /// Makes a call, driving readiness first.
     pub(crate) fn make(&self, request: R) -> BoxCallFuture<R> {
+        let context = request.context();
+        // Apart from the rest, which would make the path of a call without any callback longer.
+        if self.is_bare && Tree::of(context).is_none() && !self.is_outside_run(context) {
+            return self.inner.make(request);
+        }
+        self.make_in_bands(request)
+    }
+
+    #[inline(never)]
+    fn make_in_bands(&self, request: R) -> BoxCallFuture<R> {
         let position = &self.position;
         let has_tree = Tree::of(request.context()).is_some();
         // Usually there is nothing outside the agent's own callbacks.

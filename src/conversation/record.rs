@@ -161,8 +161,30 @@ impl RecordState {
         !self.nested.is_empty() && self.holders_in(call).next().is_some()
     }
 
-    /// Removes the conversations of the agents that work in this call.
-    pub(super) fn release_in(&mut self, call: &CallName) {
+    /// Records the state of a call of the current turn. Once it has a result, the conversation inside it is removed.
+    pub(super) fn keep(&mut self, call: usize, slot: Slot) {
+        let Some((_, current)) = self.calls.get_mut(call) else {
+            return;
+        };
+        let is_answered = !slot.answers().is_empty();
+        *current = slot;
+        if is_answered {
+            self.release(call);
+        }
+    }
+
+    /// Removes the conversations of the agents that work in this call of the current turn.
+    pub(super) fn release(&mut self, call: usize) {
+        if self.nested.is_empty() {
+            return;
+        }
+        if let Some((name, _)) = self.calls.get(call) {
+            let name = name.clone();
+            self.release_in(&name);
+        }
+    }
+
+    fn release_in(&mut self, call: &CallName) {
         let holders: Vec<_> = self.holders_in(call).cloned().collect();
         for holder in &holders {
             self.nested.remove(holder);

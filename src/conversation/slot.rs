@@ -65,6 +65,11 @@ pub(super) fn stopped_answer(call: &ToolCall) -> Message {
     Message::tool(ToolResult::new(call, [Part::from_text(ToolResult::STOPPED)]).failed())
 }
 
+/// Returns whether a message is the result of a call, and not one that the call has brought besides.
+pub(super) fn is_answer(message: &Message) -> bool {
+    message.role() == Role::Tool && message.tool_results().next().is_some()
+}
+
 /// Adds the messages of a turn to a conversation. Messages that are no results are held while calls are
 /// open, or if the conversation holds earlier ones of the turn.
 pub(super) fn settle<T>(
@@ -73,8 +78,6 @@ pub(super) fn settle<T>(
     messages: impl Fn(&T) -> &Messages,
     push: impl Fn(&mut T, Message),
 ) {
-    let is_answer =
-        |message: &Message| message.role() == Role::Tool && message.tool_results().next().is_some();
     // Results stay together, directly after their calls.
     let mut others = false;
     for (_, slot) in calls {

@@ -5,7 +5,7 @@ use super::ordered_messages::OrderedMessages;
 use super::phase::Writer;
 use super::record::{ConversationRecord, RecordState};
 use super::saved::Paused;
-use super::slot::{self, Slot};
+use super::slot::{self, Slot, is_answer};
 use crate::message::{Message, MessageId, Messages, Usage};
 
 /// The record of a loop that writes to it, with the messages as that loop has them. A message is
@@ -115,23 +115,38 @@ impl Transcript {
 
     /// Records the state of a call. Once it has a result, the conversation inside it is removed.
     pub(crate) fn keep(&self, call: usize, slot: Slot) {
+        self.0.lock().keep(call, slot);
+    }
+
+    /// Records the state of a call after it was made, as [`keep`](Self::keep) does. If it is the only call of the
+    /// turn and has its result, ends the turn as [`end_turn`](Self::end_turn) does, and returns true.
+    pub(crate) fn finish(&self, call: usize, slot: Slot) -> bool {
         let state = &mut *self.0.lock();
-        let Some((name, current)) = state.calls.get_mut(call) else {
-            return;
-        };
-        let is_answered = !slot.answers().is_empty();
-        *current = slot;
-        if is_answered && !state.nested.is_empty() {
-            let name = name.clone();
-            state.release_in(&name);
+        match slot {
+            Slot::Answered(answer) if state.calls.len() == 1 && is_answer(&answer) => {
+                state.release(call);
+                state.calls.clear();
+                state.push(answer);
+                state.order_last(1);
+                true
+            }
+            slot => {
+                state.keep(call, slot);
+                false
+            }
         }
     }
 
-    /// Ends the turn. Returns the results of calls that were dropped while running.
-    pub(crate) fn end_turn(&self) -> Vec<(CallName, Message)> {
+    /// Ends the turn. Returns the results of calls that were dropped while running, and whether all calls of the
+    /// turn have a result.
+    pub(crate) fn end_turn(&self) -> (Vec<(CallName, Message)>, bool) {
         let state = &mut *self.0.lock();
         let mut calls = std::mem::take(&mut state.calls);
         let stopped = slot::stop(&mut calls, |call| state.has_agent_in(call));
+        let mut slots = calls.iter().map(|(_, slot)| slot);
+        // There are none if another run has begun in this conversation.
+        let are_answered = !calls.is_empty()
+            && slots.all(|slot| matches!(slot, Slot::Answered(answer) if is_answer(answer)));
         let before = state.messages.len();
         slot::settle(
             &calls,
@@ -143,7 +158,7 @@ impl Transcript {
         // For the next turn.
         calls.clear();
         state.calls = calls;
-        stopped
+        (stopped, are_answered)
     }
 
     /// Records how far the agent that continues has come.
