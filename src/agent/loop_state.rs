@@ -13,7 +13,9 @@ use super::waiting::whose_turn;
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
 use crate::callback::{LoopRules, Tree};
 use crate::context::RunContext;
-use crate::conversation::{CallName, NextStep, Paused, Transcript, make_whole, next_step, refusal};
+use crate::conversation::{
+    CallName, NextStep, Paused, Transcript, make_whole, next_step, refusal, step_after,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{CallIds, Message, MessageId, Messages, Part, Role, ToolResult, Usage};
 use crate::model::{FinishReason, ModelRequest, ModelResponse, Settings, Written};
@@ -59,8 +61,8 @@ pub(super) struct LoopState<'a> {
     /// The agent's progress before the run paused, if it goes on with one that did.
     earlier: Paused,
     iterations: u32,
-    /// The calls of the turn before have their results, so that the conversation need not be asked for the next step.
-    is_model_next: bool,
+    /// The next step, where the last one tells: then the conversation need not be read for it.
+    next: Option<NextStep>,
     /// The serialised messages for the model's protocol.
     written: Written,
     /// The context of the current turn.
@@ -122,7 +124,7 @@ impl<'a> LoopState<'a> {
             transcript,
             new_from,
             iterations: earlier.iterations,
-            is_model_next: false,
+            next: None,
             earlier,
             written: Written::default(),
             turn,
@@ -164,7 +166,7 @@ impl<'a> LoopState<'a> {
                 }
                 NextStep::Tools(pending) => match self.tool_turn().run(pending).await {
                     Ok(are_answered) => {
-                        self.is_model_next = are_answered;
+                        self.next = are_answered.then_some(NextStep::Model);
                         self.stopped()
                     }
                     Err(error) => Err(error),
@@ -210,8 +212,8 @@ impl<'a> LoopState<'a> {
     }
 
     fn next_step(&mut self) -> NextStep {
-        if std::mem::take(&mut self.is_model_next) {
-            return NextStep::Model;
+        if let Some(step) = self.next.take() {
+            return step;
         }
         match self.transcript.read(next_step) {
             NextStep::Done if self.is_to_speak() => NextStep::Model,
@@ -284,8 +286,13 @@ impl<'a> LoopState<'a> {
                 if let Some(answering) = &mut self.answering {
                     answering.note(response.metadata());
                 }
-                let is_end = self.ends_run(response.origin()) || self.says_nothing(&response);
-                Ok(is_end.then_some(EndReason::Completed))
+                if self.ends_run(response.origin()) || self.says_nothing(&response) {
+                    return Ok(Some(EndReason::Completed));
+                }
+                if !pauses(&response) {
+                    self.next = Some(step_after(response.message().clone()));
+                }
+                Ok(None)
             }
             Err(error) if is_beyond_limit && error.kind() == ErrorKind::MaxIterations => {
                 // The call was refused, and does not count.
@@ -413,7 +420,7 @@ impl<'a> LoopState<'a> {
         self.identify(response.message_mut(), id, sink);
         self.turn.push_text(response.message());
         let mut recorded = response.message().clone();
-        if response.finish_reason() == &FinishReason::PauseTurn && !response.is_given() {
+        if pauses(&response) {
             recorded.pause();
         }
         self.transcript.push(recorded);
@@ -535,6 +542,11 @@ impl<'a> LoopState<'a> {
             .with_iterations(self.iterations - self.earlier.iterations)
             .with_end_reason(end)
     }
+}
+
+/// Returns whether the provider has paused in this response.
+fn pauses(response: &ModelResponse) -> bool {
+    response.finish_reason() == &FinishReason::PauseTurn && !response.is_given()
 }
 
 fn drop_tool_calls(message: &mut Message) {

@@ -11,7 +11,7 @@ use super::agent::boxed;
 use super::loop_config::LoopConfig;
 use super::tool_messages::{ShowTool, ToolAnswer};
 use super::transfer;
-use crate::call::CallKind;
+use crate::call::{BoxCallFuture, CallKind};
 use crate::callback::LoopRules;
 use crate::context::RunContext;
 use crate::conversation::{CallName, PendingCalls, Slot, Transcript};
@@ -33,8 +33,8 @@ struct TurnCall<'a> {
 }
 
 impl TurnCall<'_> {
-    fn request(&self) -> ToolRequest {
-        ToolRequest::in_run(&self.context, self.call, self.declaration, self.tool)
+    fn request(&self, tool: Option<&BoxTool>) -> ToolRequest {
+        ToolRequest::in_run(&self.context, self.call, self.declaration, tool)
     }
 }
 
@@ -224,8 +224,16 @@ impl ToolTurn<'_> {
             let slot = Slot::Begun(made.call.clone());
             self.transcript.keep(made.index, slot);
         }
-        let result = self.config.tools.make(made.request()).await;
+        let result = self.make(made).await;
         self.settle(made, result).await
+    }
+
+    fn make(&self, made: &TurnCall<'_>) -> BoxCallFuture<ToolRequest> {
+        match made.tool {
+            // Nothing is around the tools, which would have to find this one again.
+            Some(tool) if self.config.tools.is_bare(&made.context) => tool.make(made.request(None)),
+            tool => self.config.tools.make(made.request(tool)),
+        }
     }
 
     /// Returns the state of a call after it was made.
@@ -325,7 +333,7 @@ impl ToolTurn<'_> {
         if !self.config.tools.is_reviewed(&made.context) {
             return shown;
         }
-        let request = made.request();
+        let request = made.request(made.tool);
         let mut messages = match shown {
             Ok(messages) => messages,
             Err(ending) if ending.is_ending() => return Err(ending),

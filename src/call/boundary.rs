@@ -400,12 +400,17 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
                     }
                 }
                 Projected::Made { mut future } => {
+                    // Written where it stays: what the closure returned would be moved twice more.
+                    let mut poll = Poll::Pending;
                     // The conversion of the error is foreign code as well.
                     let polled = this.side.watch::<R, _>(|| {
-                        let poll = future.as_mut().poll(cx);
-                        poll.map_err(|error| Error::from(error.into()))
+                        let polled = future.as_mut().poll(cx);
+                        poll = polled.map_err(|error| Error::from(error.into()));
                     });
-                    break polled.unwrap_or_else(|panic| Poll::Ready(Err(panic)));
+                    if let Err(panic) = polled {
+                        poll = Poll::Ready(Err(panic));
+                    }
+                    break poll;
                 }
                 Projected::Over { error: Some(error) } => break Poll::Ready(Err(error.clone())),
                 Projected::Over { error: None } => return Poll::Pending,

@@ -61,12 +61,20 @@ use crate::stream::{Decision, NextAttempt};
 impl<R: Request> LayerInner<R> {
     /// Makes a call, driving readiness first.
     pub(crate) fn make(&self, request: R) -> BoxCallFuture<R> {
-        let context = request.context();
         // Apart from the rest, which would make the path of a call without any callback longer.
-        if self.is_bare && Tree::of(context).is_none() && !self.is_outside_run(context) {
+        if self.has_no_callbacks(request.context()) {
             return self.inner.make(request);
         }
         self.make_in_bands(request)
+    }
+
+    /// Returns whether a call of this run meets nothing before its target: no callback, and no layer.
+    pub(crate) fn is_bare(&self, context: &RunContext) -> bool {
+        self.position.is_first && self.position.inmost.is_some() && self.has_no_callbacks(context)
+    }
+
+    fn has_no_callbacks(&self, context: &RunContext) -> bool {
+        self.has_no_own_callbacks && Tree::of(context).is_none() && !self.is_outside_run(context)
     }
 
     #[inline(never)]

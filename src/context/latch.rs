@@ -1,6 +1,6 @@
 use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::tool_call_scope::ToolCallScope;
 use crate::call_kind::CallKind;
@@ -38,7 +38,7 @@ struct LatchedEnding {
 pub(super) struct LatchedCall {
     pub(super) kind: CallKind,
     pub(super) turn: u32,
-    pub(super) tool: Option<ToolCallScope>,
+    pub(super) tool: Option<Arc<ToolCallScope>>,
 }
 
 impl Latch {

@@ -126,7 +126,7 @@ pub(super) struct Scope {
     pub(super) place: RecordPlace,
     parent: Option<Arc<Scope>>,
     /// The tool call that the agent was called in.
-    caller: Option<ToolCallScope>,
+    caller: Option<Arc<ToolCallScope>>,
     usage: Mutex<Usage>,
     /// The messages with a text.
     texts: Mutex<Vec<Message>>,
@@ -191,7 +191,7 @@ impl Scope {
 
     pub(super) fn child(
         parent: &Arc<Self>,
-        caller: Option<ToolCallScope>,
+        caller: Option<Arc<ToolCallScope>>,
         agent: &str,
         max_iterations: u32,
         inherited: Inherited,
@@ -211,7 +211,7 @@ impl Scope {
     }
 
     /// Creates a part of a run for the same agent.
-    pub(super) fn part(parent: &Arc<Self>, caller: Option<ToolCallScope>) -> Self {
+    pub(super) fn part(parent: &Arc<Self>, caller: Option<Arc<ToolCallScope>>) -> Self {
         Self {
             caller,
             max_iterations: parent.max_iterations,
@@ -355,7 +355,7 @@ impl Scope {
 
     fn path_of_call(&self, tool: Option<&ToolCallScope>, is_numbered: bool) -> String {
         let mut path = match &self.parent {
-            Some(parent) => parent.path_of_call(self.caller.as_ref(), is_numbered),
+            Some(parent) => parent.path_of_call(self.caller.as_deref(), is_numbered),
             // With room for most paths, which otherwise grow at every step.
             None => String::with_capacity(64),
         };

@@ -44,7 +44,8 @@ pub struct RunContext {
     pub(super) iteration: u32,
     /// The texts of the scope from earlier turns, since the agent started.
     pub(super) texts: Range<usize>,
-    pub(super) tool_call: Option<ToolCallScope>,
+    /// Shared by all calls that are made in it.
+    pub(super) tool_call: Option<Arc<ToolCallScope>>,
     /// The model call with this context is beyond the agent's limit.
     pub(super) beyond_limit: bool,
     /// The log of the call that this is part of, if its effects are collected.
@@ -106,7 +107,7 @@ impl RunContext {
 
     pub(super) fn of(
         scope: Scope,
-        tool_call: Option<ToolCallScope>,
+        tool_call: Option<Arc<ToolCallScope>>,
         effects: Option<Arc<Collected>>,
     ) -> Self {
         Self {
@@ -188,7 +189,7 @@ impl RunContext {
     /// resumed run gives a call the same path, and no other call of the conversation has it.
     #[must_use]
     pub fn call_path(&self) -> String {
-        self.scope.call_path(self.tool_call.as_ref())
+        self.scope.call_path(self.tool_call.as_deref())
     }
 
     /// Returns the path of this execution of the call: the [call path](Self::call_path), where agents
@@ -199,7 +200,7 @@ impl RunContext {
     /// Agents are numbered in the order in which they start.
     #[must_use]
     pub fn step_path(&self) -> String {
-        self.scope.step_path(self.tool_call.as_ref())
+        self.scope.step_path(self.tool_call.as_deref())
     }
 
     /// Returns a number from 0 up to 1 that looks random, and is the same whenever this run asks for
@@ -785,7 +786,7 @@ impl RunContext {
             name,
         };
         Self {
-            tool_call: Some(call),
+            tool_call: Some(Arc::new(call)),
             ..self.clone()
         }
     }

@@ -67,5 +67,5 @@ pub(crate) use self::record::{ConversationRecord, Open};
 pub(crate) use self::repair::{make_whole, refusal};
 pub(crate) use self::saved::{Head, Paused};
 pub(crate) use self::slot::Slot;
-pub(crate) use self::step::{NextStep, PendingCalls, next_step};
+pub(crate) use self::step::{NextStep, PendingCalls, next_step, step_after};
 pub(crate) use self::transcript::Transcript;

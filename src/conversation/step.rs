@@ -53,20 +53,9 @@ pub(crate) fn next_step(messages: &Messages) -> NextStep {
         // A user message follows: calls left open before it are closed.
         return NextStep::Model;
     };
-    if turn.calling.tool_calls().next().is_none() {
-        let is_paused = turn.calling.is_paused();
-        return if is_paused {
-            NextStep::Model
-        } else {
-            NextStep::Done
-        };
-    }
     let message = turn.calling.clone();
-    if !turn.has_results() {
-        return NextStep::Tools(PendingCalls {
-            message,
-            pending: None,
-        });
+    if !turn.has_results() || message.tool_calls().next().is_none() {
+        return step_after(message);
     }
     let open: Vec<_> = turn.open_calls();
     if open.is_empty() {
@@ -82,6 +71,21 @@ pub(crate) fn next_step(messages: &Messages) -> NextStep {
         message,
         pending: Some(pending),
     })
+}
+
+/// Returns the step after this message of the model, while no result follows it.
+pub(crate) fn step_after(message: Message) -> NextStep {
+    if message.tool_calls().next().is_some() {
+        return NextStep::Tools(PendingCalls {
+            message,
+            pending: None,
+        });
+    }
+    if message.is_paused() {
+        NextStep::Model
+    } else {
+        NextStep::Done
+    }
 }
 
 #[cfg(test)]

@@ -49,16 +49,16 @@ impl CallIds {
 
     /// Returns whether the calls of an answer can keep their ids.
     pub(crate) fn are_unique<'a>(mut ids: impl Iterator<Item = &'a Arc<str>> + Clone) -> bool {
-        if !ids.clone().all(|id| is_valid(id)) {
-            return false;
-        }
-        let count = ids.clone().count();
-        // Most answers have one call at most, which needs no table.
-        if count < 2 {
+        let mut others = ids.clone();
+        let Some(first) = others.next() else {
             return true;
+        };
+        // Most answers have one call at most, which needs no table.
+        if others.next().is_none() {
+            return is_valid(first);
         }
-        let mut earlier = HashSet::with_capacity(count);
-        ids.all(|id| earlier.insert(id))
+        let mut earlier = HashSet::new();
+        ids.all(|id| is_valid(id) && earlier.insert(id))
     }
 
     fn add(&mut self, id: &Arc<str>) -> bool {
