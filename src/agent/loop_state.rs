@@ -397,7 +397,11 @@ impl<'a> LoopState<'a> {
         id: &MessageId,
         sink: Option<&DeltaSender>,
     ) -> Result<ModelResponse> {
-        let mut response = self.turn.settle::<ModelRequest, _>(None, call.await)?;
+        let mut response = match call.await {
+            Ok(response) => response,
+            Err(error) => return Err(self.turn.settle_error::<ModelRequest>(None, error)),
+        };
+        self.turn.settle_success::<ModelRequest>()?;
         if self.is_answered_by_tool() {
             // A callback may have given the answer, too.
             take_calls(response.message_mut());

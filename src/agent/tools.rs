@@ -23,7 +23,7 @@ use crate::tool::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolResponse, T
 /// One call of a turn.
 struct TurnCall<'a> {
     /// The place among the calls of the turn that run.
-    index: usize,
+    slot: usize,
     name: CallName,
     call: &'a ToolCall,
     /// `None` for a tool that does not exist.
@@ -56,10 +56,7 @@ impl ToolTurn<'_> {
         let result = match only(pending.calls()) {
             Some((index, call)) => {
                 // A reference: an argument of an `async fn` takes its room in the future twice.
-                match self
-                    .run_tool(&self.only_call(pending.name(index), call))
-                    .await
-                {
+                match self.run_tool(&self.only_call(pending, index, call)).await {
                     Ok(true) => return Ok(true),
                     Ok(false) => Ok(()),
                     Err(error) => Err(error),
@@ -94,7 +91,7 @@ impl ToolTurn<'_> {
         let calls = pending.calls().enumerate();
         if at_once == 1 {
             for (slot, (index, call)) in calls {
-                self.run_tool(&self.call(slot, pending.name(index), call))
+                self.run_tool(&self.call(slot, pending, index, call))
                     .await?;
                 // A later call may depend on the answer that this one waits for, and stays open.
                 if !self.context.interrupts().is_empty() {
@@ -105,8 +102,8 @@ impl ToolTurn<'_> {
         }
         let mut running = Vec::new();
         for (slot, (index, call)) in calls {
-            let name = pending.name(index);
-            running.push(async move { self.run_tool(&self.call(slot, name, call)).await });
+            running
+                .push(async move { self.run_tool(&self.call(slot, pending, index, call)).await });
         }
         // A failure of the run drops parallel calls.
         stream::iter(running)
@@ -116,21 +113,32 @@ impl ToolTurn<'_> {
     }
 
     /// Starts a turn with this call alone.
-    fn only_call<'a>(&'a self, name: CallName, call: &'a ToolCall) -> TurnCall<'a> {
-        self.transcript.begin_turn(iter::once(name.clone()));
-        self.call(0, name, call)
+    fn only_call<'a>(
+        &'a self,
+        pending: &PendingCalls,
+        index: usize,
+        call: &'a ToolCall,
+    ) -> TurnCall<'a> {
+        self.transcript.begin_turn(iter::once(pending.name(index)));
+        self.call(0, pending, index, call)
     }
 
-    /// Returns a call at this place among those of the turn that run.
-    fn call<'a>(&'a self, index: usize, name: CallName, call: &'a ToolCall) -> TurnCall<'a> {
+    /// Returns the call at this place of its message, and at place `slot` among those of the turn that run.
+    fn call<'a>(
+        &'a self,
+        slot: usize,
+        pending: &PendingCalls,
+        index: usize,
+        call: &'a ToolCall,
+    ) -> TurnCall<'a> {
         let (declaration, tool) = self.tools.find(&call.name).unzip();
         TurnCall {
-            index,
+            slot,
             call,
             declaration,
             tool,
-            context: self.context.in_tool_call(name.clone(), &call.id),
-            name,
+            context: self.context.in_tool_call(pending.message(), index),
+            name: pending.name(index),
         }
     }
 
@@ -155,7 +163,7 @@ impl ToolTurn<'_> {
         slot.identify(&made.name);
         let is_answered = !slot.answers().is_empty();
         let shown = (is_answered && self.context.is_told()).then(|| slot.clone());
-        let is_over = self.transcript.finish(made.index, slot);
+        let is_over = self.transcript.finish(made.slot, slot);
         if is_answered {
             made.context.forget_call();
         }
@@ -183,7 +191,7 @@ impl ToolTurn<'_> {
             .declaration
             .is_some_and(|tool| tool.effect() != Effect::Mutating);
         if is_repeatable && error.kind() != ErrorKind::InvalidArguments {
-            self.transcript.keep(made.index, Slot::Open);
+            self.transcript.keep(made.slot, Slot::Open);
             return error;
         }
         let outcome = if error.kind() == ErrorKind::Aborted {
@@ -194,7 +202,7 @@ impl ToolTurn<'_> {
         };
         let mut result = self.failed(made.call, &error, outcome);
         made.name.identify_result(&mut result);
-        let results = self.transcript.fail(made.index, result);
+        let results = self.transcript.fail(made.slot, result);
         made.context.forget_call();
         if let Some(observed) = self.context.observed() {
             observed.tell_results(&made.name, &results);
@@ -222,7 +230,7 @@ impl ToolTurn<'_> {
         if !is_repeatable {
             // Before the call: if the run is dropped in it, nobody knows whether it had its effect.
             let slot = Slot::Begun(made.call.clone());
-            self.transcript.keep(made.index, slot);
+            self.transcript.keep(made.slot, slot);
         }
         let result = self.make(made).await;
         self.settle(made, result).await
@@ -244,38 +252,51 @@ impl ToolTurn<'_> {
         made: &'a TurnCall<'a>,
         result: Result<ToolResponse>,
     ) -> MaybeFuture<'a, Result<Slot>> {
-        let result = result.map(|response| (shown_by_default(made.call, &response), response));
-        let answer = result.as_ref().ok().map(|(default, _)| default.clone());
-        let name = Some(&*made.call.name);
-        let settled = match made.context.settle::<ToolRequest, _>(name, result) {
-            // A layer may have replaced the interrupt of a call by a response.
-            Ok(_) if made.context.waits(CallKind::Tool) => Ok(Slot::Open),
-            Ok((default, response)) => match &self.config.show_tool {
-                Some(show) => {
-                    self.keep_result(made, default.clone());
-                    return MaybeFuture::pending(self.show(show, made, response, default));
-                }
-                None => Ok(Slot::Answered(default)),
-            },
-            Err(abort) if abort.kind() == ErrorKind::Aborted => {
-                // It has a result, whatever else ends the run.
-                if let Some(answer) = answer {
-                    self.keep_result(made, answer);
-                }
-                Err(abort)
-            }
-            Err(error) if error.is_ending() => Ok(Slot::Open),
-            Err(error) if self.fails_run(made, &error) => Err(error),
-            Err(error) => Ok(Slot::Answered(self.failure_message(made.call, &error))),
+        let response = match result {
+            Ok(response) => response,
+            Err(error) => return MaybeFuture::ready(self.settle_error(made, error)),
         };
-        MaybeFuture::ready(settled)
+        let default = shown_by_default(made.call, &response);
+        if let Err(abort) = made.context.settle_success::<ToolRequest>() {
+            // It has a result, whatever else ends the run.
+            self.keep_result(made, default);
+            return MaybeFuture::ready(Err(abort));
+        }
+        // A layer may have replaced the interrupt of a call by a response.
+        if made.context.waits(CallKind::Tool) {
+            return MaybeFuture::ready(Ok(Slot::Open));
+        }
+        match &self.config.show_tool {
+            Some(show) => {
+                self.keep_result(made, default.clone());
+                MaybeFuture::pending(self.show(show, made, response, default))
+            }
+            None => MaybeFuture::ready(Ok(Slot::Answered(default))),
+        }
+    }
+
+    #[cold]
+    fn settle_error(&self, made: &TurnCall<'_>, error: Error) -> Result<Slot> {
+        let name = Some(&*made.call.name);
+        let error = made.context.settle_error::<ToolRequest>(name, error);
+        if error.kind() == ErrorKind::Aborted {
+            return Err(error);
+        }
+        if error.is_ending() {
+            return Ok(Slot::Open);
+        }
+        if self.fails_run(made, &error) {
+            return Err(error);
+        }
+        let message = self.failure_message(made.call, &error);
+        Ok(Slot::Answered(message))
     }
 
     /// Records the result of a call whose messages are not known yet.
     fn keep_result(&self, made: &TurnCall<'_>, result: Message) {
         let mut slot = Slot::Answered(result);
         slot.identify(&made.name);
-        self.transcript.keep(made.index, slot);
+        self.transcript.keep(made.slot, slot);
     }
 
     fn fails_run(&self, made: &TurnCall<'_>, error: &Error) -> bool {

@@ -66,13 +66,22 @@ impl RunContext {
         if let Err(error) = result {
             return Err(self.settle_error::<R>(name, error));
         }
+        self.settle_success::<R>()?;
+        result
+    }
+
+    /// Fails with the abort of the run if a successful result must not stand beside it. The half of
+    /// [`settle`](Self::settle) for a result that stays where it is.
+    #[inline]
+    pub(crate) fn settle_success<R: Request>(&self) -> Result<()> {
         match self.ending::<R>() {
             // A result stands beside any other ending.
             Some(abort) if abort.kind() == ErrorKind::Aborted => Err(abort),
-            _ => result,
+            _ => Ok(()),
         }
     }
 
+    /// Returns the error of a call to the code around it: the half of [`settle`](Self::settle) for errors.
     #[cold]
     pub(crate) fn settle_error<R: Request>(&self, name: Option<&str>, error: Error) -> Error {
         let error = error.in_call(|| self.site(R::CALL, name));

@@ -1,6 +1,6 @@
 use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::tool_call_scope::ToolCallScope;
 use crate::call_kind::CallKind;
@@ -38,7 +38,7 @@ struct LatchedEnding {
 pub(super) struct LatchedCall {
     pub(super) kind: CallKind,
     pub(super) turn: u32,
-    pub(super) tool: Option<Arc<ToolCallScope>>,
+    pub(super) tool: Option<ToolCallScope>,
 }
 
 impl Latch {
@@ -127,8 +127,8 @@ impl Latch {
                     && let Some(tool) = &call.tool
                     && interrupt.tool_call_id.is_none()
                 {
-                    interrupt.tool_call_id = Some(tool.id.to_string());
-                    interrupt.call_in_stream = Some(tool.name.in_stream().to_string());
+                    interrupt.tool_call_id = tool.id().map(str::to_owned);
+                    interrupt.call_in_stream = Some(tool.name().in_stream().to_string());
                 }
                 waits.push(interrupt);
             }

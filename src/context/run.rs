@@ -126,7 +126,7 @@ pub(super) struct Scope {
     pub(super) place: RecordPlace,
     parent: Option<Arc<Scope>>,
     /// The tool call that the agent was called in.
-    caller: Option<Arc<ToolCallScope>>,
+    caller: Option<ToolCallScope>,
     usage: Mutex<Usage>,
     /// The messages with a text.
     texts: Mutex<Vec<Message>>,
@@ -191,7 +191,7 @@ impl Scope {
 
     pub(super) fn child(
         parent: &Arc<Self>,
-        caller: Option<Arc<ToolCallScope>>,
+        caller: Option<ToolCallScope>,
         agent: &str,
         max_iterations: u32,
         inherited: Inherited,
@@ -211,7 +211,7 @@ impl Scope {
     }
 
     /// Creates a part of a run for the same agent.
-    pub(super) fn part(parent: &Arc<Self>, caller: Option<Arc<ToolCallScope>>) -> Self {
+    pub(super) fn part(parent: &Arc<Self>, caller: Option<ToolCallScope>) -> Self {
         Self {
             caller,
             max_iterations: parent.max_iterations,
@@ -289,7 +289,7 @@ impl Scope {
         }
         let call = self.caller.as_ref().filter(|call| !parent.is_in(call));
         let called_at = match call {
-            Some(call) => format!("{}/{}", call.name, self.name()).into(),
+            Some(call) => format!("{}/{}", call.name(), self.name()).into(),
             None => self.path.clone(),
         };
         let mut children = lock(&parent.children);
@@ -355,7 +355,7 @@ impl Scope {
 
     fn path_of_call(&self, tool: Option<&ToolCallScope>, is_numbered: bool) -> String {
         let mut path = match &self.parent {
-            Some(parent) => parent.path_of_call(self.caller.as_deref(), is_numbered),
+            Some(parent) => parent.path_of_call(self.caller.as_ref(), is_numbered),
             // With room for most paths, which otherwise grow at every step.
             None => String::with_capacity(64),
         };
@@ -383,7 +383,7 @@ impl Scope {
             if !path.is_empty() {
                 path.push('/');
             }
-            tool.name.push_to(&mut path);
+            tool.name().push_to(&mut path);
         }
         path
     }
@@ -395,9 +395,7 @@ impl Scope {
 
     /// Returns whether the agent was called in this tool call.
     pub(super) fn is_in(&self, call: &ToolCallScope) -> bool {
-        self.caller
-            .as_ref()
-            .is_some_and(|caller| caller.name == call.name)
+        self.caller.as_ref().is_some_and(|caller| caller == call)
     }
 
     /// Returns the part of the outermost agent.

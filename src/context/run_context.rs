@@ -44,8 +44,7 @@ pub struct RunContext {
     pub(super) iteration: u32,
     /// The texts of the scope from earlier turns, since the agent started.
     pub(super) texts: Range<usize>,
-    /// Shared by all calls that are made in it.
-    pub(super) tool_call: Option<Arc<ToolCallScope>>,
+    pub(super) tool_call: Option<ToolCallScope>,
     /// The model call with this context is beyond the agent's limit.
     pub(super) beyond_limit: bool,
     /// The log of the call that this is part of, if its effects are collected.
@@ -107,7 +106,7 @@ impl RunContext {
 
     pub(super) fn of(
         scope: Scope,
-        tool_call: Option<Arc<ToolCallScope>>,
+        tool_call: Option<ToolCallScope>,
         effects: Option<Arc<Collected>>,
     ) -> Self {
         Self {
@@ -165,7 +164,7 @@ impl RunContext {
     /// Returns the provider's id of this tool call, or of the tool call that this call is made in.
     #[must_use]
     pub fn tool_call_id(&self) -> Option<&str> {
-        self.tool_call.as_ref().map(|call| &*call.id)
+        self.tool_call.as_ref()?.id()
     }
 
     /// Returns the id of the message with this tool call, or with the tool call that this call is made in, and
@@ -173,14 +172,13 @@ impl RunContext {
     /// [both](MessageId::tool_call).
     #[must_use]
     pub fn tool_call_message(&self) -> Option<(&MessageId, usize)> {
-        let call = &self.tool_call.as_ref()?.name;
-        Some((&call.message, call.index))
+        self.tool_call.as_ref()?.place()
     }
 
     /// Returns the id that the stream gives to that tool call: the id of its message, `-t` and its place
     /// among the calls there.
     pub(crate) fn tool_call_in_stream(&self) -> Option<Arc<str>> {
-        self.tool_call.as_ref().map(|call| call.name.in_stream())
+        self.tool_call.as_ref().map(|call| call.name().in_stream())
     }
 
     /// Returns the path of this call in the whole tree: the agents and tool calls that contain it,
@@ -189,7 +187,7 @@ impl RunContext {
     /// resumed run gives a call the same path, and no other call of the conversation has it.
     #[must_use]
     pub fn call_path(&self) -> String {
-        self.scope.call_path(self.tool_call.as_deref())
+        self.scope.call_path(self.tool_call.as_ref())
     }
 
     /// Returns the path of this execution of the call: the [call path](Self::call_path), where agents
@@ -200,7 +198,7 @@ impl RunContext {
     /// Agents are numbered in the order in which they start.
     #[must_use]
     pub fn step_path(&self) -> String {
-        self.scope.step_path(self.tool_call.as_deref())
+        self.scope.step_path(self.tool_call.as_ref())
     }
 
     /// Returns a number from 0 up to 1 that looks random, and is the same whenever this run asks for
@@ -674,7 +672,7 @@ impl RunContext {
             && let Some(scope) = Arc::get_mut(&mut self.scope)
         {
             let tool_call = self.tool_call.clone();
-            let tool_call = tool_call.map(|call| call.name.in_stream());
+            let tool_call = tool_call.map(|call| call.name().in_stream());
             scope.listeners.emitter = Some(emitter.enter(scope.path.clone(), tool_call, goes_on));
         }
         self
@@ -746,19 +744,21 @@ impl RunContext {
 
     /// Returns the number of attempts that have failed at this call.
     pub(crate) fn failed_attempts(&self, kind: CallKind) -> u32 {
-        self.scope.failed_attempts(kind, self.own_tool_call())
+        self.scope
+            .failed_attempts(kind, self.own_tool_call().as_ref())
     }
 
     /// Counts an attempt at this call that has failed; returns its number, and the tokens that it has used.
     pub(crate) fn count_failure(&self, kind: CallKind) -> (u32, Usage) {
-        self.scope.count_failure(kind, self.own_tool_call())
+        self.scope
+            .count_failure(kind, self.own_tool_call().as_ref())
     }
 
     /// Returns the name of this tool call; `None` for another call, also if its agent was called in a tool
     /// call.
-    fn own_tool_call(&self) -> Option<&CallName> {
+    fn own_tool_call(&self) -> Option<CallName> {
         let call = self.tool_call.as_ref()?;
-        (!self.scope.is_in(call)).then_some(&call.name)
+        (!self.scope.is_in(call)).then(|| call.name())
     }
 
     /// Returns the context of an agent that starts, perhaps not for the first time.
@@ -779,14 +779,10 @@ impl RunContext {
         self.beyond_limit = beyond_limit;
     }
 
-    /// Returns the context of a tool call of this turn with the provider's id.
-    pub(crate) fn in_tool_call(&self, name: CallName, id: &Arc<str>) -> Self {
-        let call = ToolCallScope {
-            id: id.clone(),
-            name,
-        };
+    /// Returns the context of a tool call of this turn: the one at this place among those of the message.
+    pub(crate) fn in_tool_call(&self, message: &Message, index: usize) -> Self {
         Self {
-            tool_call: Some(Arc::new(call)),
+            tool_call: Some(ToolCallScope::new(message.clone(), index)),
             ..self.clone()
         }
     }

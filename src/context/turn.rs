@@ -210,7 +210,7 @@ impl RunContext {
     pub(crate) fn holds(&self, agent: &str) -> String {
         match &self.tool_call {
             // A call of this agent's own, and not the one that the agent was called in.
-            Some(call) if !self.scope.is_in(call) => format!("{}/{agent}", call.name),
+            Some(call) if !self.scope.is_in(call) => format!("{}/{agent}", call.name()),
             _ => self.scope.place.below(agent).to_string(),
         }
     }

@@ -12,6 +12,16 @@ pub(crate) struct CallName {
 }
 
 impl CallName {
+    /// The name of the call at this place among those of the message.
+    pub(crate) fn new(message: &Message, index: usize) -> Self {
+        // Every message of a running conversation has an id.
+        let id = message.id().cloned();
+        Self {
+            message: id.unwrap_or_else(|| MessageId::from("")),
+            index,
+        }
+    }
+
     /// Returns the call's id in a stream.
     pub(crate) fn in_stream(&self) -> Arc<str> {
         self.message.tool_call(self.index)

@@ -1,7 +1,7 @@
 //! The next step: a pure function of the transcript.
 
 use super::call_name::CallName;
-use crate::message::{Message, MessageId, Messages, ToolCall};
+use crate::message::{Message, Messages, ToolCall};
 
 /// The next step of a run.
 #[derive(Debug, PartialEq)]
@@ -35,12 +35,12 @@ impl PendingCalls {
 
     /// Returns the name of the call at this place of the message.
     pub(crate) fn name(&self, index: usize) -> CallName {
-        // Every message of a running conversation has an id.
-        let message = self.message.id().cloned();
-        CallName {
-            message: message.unwrap_or_else(|| MessageId::from("")),
-            index,
-        }
+        CallName::new(&self.message, index)
+    }
+
+    /// Returns the message of the model with all its calls.
+    pub(crate) fn message(&self) -> &Message {
+        &self.message
     }
 }
 
