@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::agent::{Agent, boxed};
 use super::answer_calls::take_calls;
 use super::answering::Answering;
-use super::loop_config::LoopConfig;
+use super::loop_config::{LoopConfig, StopWhen};
 use super::progress::Progress;
 use super::tools::ToolTurn;
 use super::transfer::{self, take_over};
@@ -167,7 +167,10 @@ impl<'a> LoopState<'a> {
                 NextStep::Tools(pending) => match self.tool_turn().run(pending).await {
                     Ok(are_answered) => {
                         self.next = are_answered.then_some(NextStep::Model);
-                        self.stopped()
+                        match &self.config.stop_when {
+                            Some(stop_when) => self.stopped(stop_when),
+                            None => Ok(None),
+                        }
                     }
                     Err(error) => Err(error),
                 },
@@ -406,7 +409,10 @@ impl<'a> LoopState<'a> {
             // A callback may have given the answer, too.
             take_calls(response.message_mut());
         }
-        name_calls_apart(response.message_mut(), self.turn.iteration());
+        // A message that is right stays shared.
+        if !CallIds::are_unique(response.message().tool_calls().map(|call| &call.id)) {
+            name_calls_apart(response.message_mut(), self.turn.iteration());
+        }
         if self.ends_run(response.origin()) || self.is_final(&response) {
             drop_tool_calls(response.message_mut());
         }
@@ -470,10 +476,11 @@ impl<'a> LoopState<'a> {
         !self.context.interrupts().is_empty()
     }
 
-    fn stopped(&self) -> Result<Option<EndReason>> {
-        let Some(stop_when) = self.config.stop_when.as_ref().filter(|_| !self.waits()) else {
+    #[cold]
+    fn stopped(&self, stop_when: &StopWhen) -> Result<Option<EndReason>> {
+        if self.waits() {
             return Ok(None);
-        };
+        }
         let messages = self.transcript.ordered();
         let progress = Progress::new(
             self.context,
@@ -563,11 +570,8 @@ fn drop_tool_calls(message: &mut Message) {
 
 /// Gives tool calls with an empty, duplicate or overlong id a new one: results refer to calls by
 /// id.
+#[cold]
 fn name_calls_apart(message: &mut Message, turn: u32) {
-    // A message that is right stays shared.
-    if CallIds::are_unique(message.tool_calls().map(|call| &call.id)) {
-        return;
-    }
     let mut ids = CallIds::new();
     for (index, part) in message.parts_mut().iter_mut().enumerate() {
         if let Part::ToolCall(call) = part {

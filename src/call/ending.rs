@@ -51,6 +51,7 @@ impl RunContext {
         }
         // The guard may not be registered in the agent that has resumed the conversation.
         if R::CALL == CallKind::Tool
+            && self.may_be_held()
             && let Some(held) = self.withheld()
         {
             return Err(held);

@@ -99,14 +99,17 @@ impl Latch {
     }
 
     /// Returns whether a call waits on an interrupt.
+    #[inline]
     pub(super) fn waits(&self, call: impl FnOnce() -> LatchedCall) -> bool {
-        if !self.closed.load(Ordering::Acquire) {
-            return false;
-        }
+        self.closed.load(Ordering::Acquire) && self.waits_in_entries(&call())
+    }
+
+    #[cold]
+    fn waits_in_entries(&self, call: &LatchedCall) -> bool {
         let entries = lock(&self.entries);
         let own = entries
             .by_call
-            .get(&call())
+            .get(call)
             .and_then(|&at| entries.all.get(at));
         // A call with a result waits for nothing, although its `after` interrupted the run.
         own.is_some_and(|entry| !entry.answered && entry.error.kind() == ErrorKind::Interrupted)

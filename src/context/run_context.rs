@@ -38,7 +38,7 @@ const HELD: &str = "held";
 /// nothing in the run can change it.
 ///
 /// `RunContext::default()` starts a new run, for a call made without an agent.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct RunContext {
     pub(super) scope: Arc<Scope>,
     pub(super) iteration: u32,
@@ -49,6 +49,21 @@ pub struct RunContext {
     pub(super) beyond_limit: bool,
     /// The log of the call that this is part of, if its effects are collected.
     pub(super) effects: Option<Arc<Collected>>,
+}
+
+impl Clone for RunContext {
+    // Not inlined: in each place that makes a call it would be several lines of the instruction cache.
+    #[inline(never)]
+    fn clone(&self) -> Self {
+        Self {
+            scope: self.scope.clone(),
+            iteration: self.iteration,
+            texts: self.texts.clone(),
+            tool_call: self.tool_call.clone(),
+            beyond_limit: self.beyond_limit,
+            effects: self.effects.clone(),
+        }
+    }
 }
 
 impl RunContext {
@@ -343,12 +358,17 @@ impl RunContext {
     }
 
     /// Removes the data about this tool call and about calls made in it.
+    #[inline]
     pub(crate) fn forget_call(&self) {
-        let private = self.private_state();
         // Usually there is none, and a path takes longer than the question.
-        if !private.has_data_about_calls() {
-            return;
+        if self.private_state().has_data_about_calls() {
+            self.forget_data_of_call();
         }
+    }
+
+    #[cold]
+    fn forget_data_of_call(&self) {
+        let private = self.private_state();
         let path = format!("{CALLS}{}", self.call_path());
         // Data of the call, and of the calls in it; not of a call whose id begins like this one.
         private.remove_all(|key| {
@@ -460,6 +480,7 @@ impl RunContext {
     }
 
     /// Returns whether this very call waits on an interrupt, whatever its result.
+    #[inline]
     pub(crate) fn waits(&self, kind: CallKind) -> bool {
         self.scope.latch.waits(|| self.latched_call(kind))
     }
@@ -535,6 +556,7 @@ impl RunContext {
     }
 
     /// Returns why this tool call is blocked: a guard that holds it has not run.
+    #[cold]
     pub(crate) fn withheld(&self) -> Option<Error> {
         let guards = self.holding_guards();
         let guard = guards.first()?;
