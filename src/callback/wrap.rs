@@ -1,20 +1,20 @@
 //! Functions around a call, which receive the request and the inner service.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
 use tower::Service;
 use tower_layer::Layer;
 
-use crate::call::{BoxCallFuture, BoxCallService, CallService, Request};
+use crate::call::{BoxCallService, CallService, Request};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
-use crate::panic::{CatchPanic, catch};
+use crate::panic::catch;
 
 /// The inner service of a wrap. It may be called repeatedly, and its clones in parallel.
 ///
@@ -30,9 +30,8 @@ impl<R: Request> Next<R> {
     /// # Errors
     ///
     /// Returns the error of the call.
-    pub async fn run(&mut self, request: R) -> Result<R::Response> {
-        poll_fn(|cx| self.inner.poll_ready(cx)).await?;
-        self.inner.call(request).await
+    pub fn run(&mut self, request: R) -> impl Future<Output = Result<R::Response>> + Send + use<R> {
+        self.inner.call(request)
     }
 }
 
@@ -73,6 +72,14 @@ impl<R: Request> Wrap<R> {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns an error of the function as that of the call. `name` is that of what is called.
+    #[cold]
+    fn failure(&self, error: Error, context: &RunContext, name: Option<&str>) -> Error {
+        // Named before it is settled: an ending is recorded with the name of the wrap that raised it.
+        let error = error.by(|| self.name.to_string().into(), "wrap");
+        context.settle_error::<R>(name, error)
     }
 }
 
@@ -121,44 +128,64 @@ impl<R: Request> Service<R> for WrapService<R> {
 
     fn call(&mut self, request: R) -> Self::Future {
         let wrap = self.wrap.clone();
+        let context = request.context().clone();
+        // The function takes the request, and an error of the call needs its name.
+        let name: Option<Arc<str>> = request.name().map(Into::into);
         let next = Next {
             // It keeps its readiness for the first `run`; each further one drives its own.
             inner: self.inner.take(),
         };
-        let future = BoxCallFuture::new(async move {
-            let context: RunContext = request.context().clone();
-            // The function is foreign code: it may start calls of its own, which an ended run must not make.
-            context.admit::<R>()?;
-            // The function takes the request, and an error of the call needs its name.
-            let name: Option<Arc<str>> = request.name().map(Into::into);
+        // The function is foreign code: it may start calls of its own, which an ended run must not make.
+        let running = context.admit::<R>().and_then(|()| {
             // It may panic before its future exists, and while that runs.
-            let result = match catch(|| (wrap.function)(request, next)) {
-                Ok(future) => CatchPanic::new(future).await,
-                Err(panic) => Err(panic),
-            };
-            let result = result.unwrap_or_else(|panic| {
-                let message = format!("panicked: {panic}");
-                Err(Error::new(ErrorKind::Callback, message))
-            });
-            // Named before it is settled: an ending is recorded with the name of the wrap that raised it.
-            let result = result.map_err(|error| error.by(|| wrap.name.to_string().into(), "wrap"));
-            context.settle::<R, _>(name.as_deref(), result)
+            let running = catch(|| (wrap.function)(request, next));
+            running.map_err(|panic| wrap.failure(panicked(&panic), &context, name.as_deref()))
         });
-        WrapFuture { future }
+        WrapFuture {
+            running: Some(running),
+            context,
+            wrap,
+            name,
+        }
     }
 }
 
 /// The future of a [`WrapService`].
 pub struct WrapFuture<R: Request> {
-    future: BoxCallFuture<R>,
+    /// The future of the function, or why there is none. `None` once the call has ended.
+    running: Option<Result<Running<R>>>,
+    context: RunContext,
+    wrap: Arc<Wrap<R>>,
+    /// The name of what is called.
+    name: Option<Arc<str>>,
 }
 
 impl<R: Request> Future for WrapFuture<R> {
     type Output = Result<R::Response>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.future).poll(cx)
+        let this = &mut *self;
+        let result = match &mut this.running {
+            None => return Poll::Pending,
+            Some(Err(refusal)) => return Poll::Ready(Err(refusal.clone())),
+            Some(Ok(running)) => match catch(|| running.as_mut().poll(cx)) {
+                Ok(poll) => ready!(poll),
+                Err(panic) => Err(panicked(&panic)),
+            },
+        };
+        // The future is dropped before the result leaves, as an `async fn` would drop it.
+        this.running = None;
+        if let Err(error) = result {
+            let name = this.name.as_deref();
+            return Poll::Ready(Err(this.wrap.failure(error, &this.context, name)));
+        }
+        this.context.settle_success::<R>()?;
+        Poll::Ready(result)
     }
+}
+
+fn panicked(panic: &str) -> Error {
+    Error::new(ErrorKind::Callback, format!("panicked: {panic}"))
 }
 
 impl<R: Request> fmt::Debug for WrapFuture<R> {
