@@ -57,7 +57,7 @@ impl CallIds {
         if others.next().is_none() {
             return is_valid(first);
         }
-        let mut earlier = HashSet::new();
+        let mut earlier = HashSet::with_capacity(ids.clone().count());
         ids.all(|id| is_valid(id) && earlier.insert(id))
     }
 
