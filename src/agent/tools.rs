@@ -68,7 +68,9 @@ impl ToolTurn<'_> {
         self.end(result)
     }
 
-    // Results are kept even if another call fails the run: the run may have been interrupted as well, and resume.
+    /// Ends the turn after this result of its calls. Returns whether the model is next.
+    //
+    // Results are kept even if a call fails the run: the run may have been interrupted as well, and resume.
     fn end(&self, result: Result<()>) -> Result<bool> {
         let (stopped, are_answered) = self.transcript.end_turn();
         self.context.observe_results(&stopped);
