@@ -216,6 +216,7 @@ impl<'a> LoopState<'a> {
 
     fn next_step(&mut self) -> NextStep {
         if let Some(step) = self.next.take() {
+            debug_assert_eq!(step, self.transcript.read(next_step));
             return step;
         }
         match self.transcript.read(next_step) {
