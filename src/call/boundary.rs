@@ -21,7 +21,7 @@ use super::request::Request;
 use super::service::CallService;
 use crate::call_kind::CallKind;
 use crate::context::RunContext;
-use crate::error::{BoxError, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::message::Usage;
 use crate::panic::catch;
 
@@ -382,7 +382,7 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
                         match this.side.watch::<R, _>(|| service.poll_ready(cx)) {
                             Ok(poll) => match ready!(poll) {
                                 Ok(()) => {}
-                                Err(error) => break failed(error.into()),
+                                Err(error) => break Poll::Ready(Err(error.into().into())),
                             },
                             Err(panic) => break Poll::Ready(Err(panic)),
                         }
@@ -430,11 +430,6 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
         // Never taken apart: a response is large, and its moves would be code for each service.
         poll
     }
-}
-
-#[cold]
-fn failed<T>(error: BoxError) -> Poll<Result<T>> {
-    Poll::Ready(Err(error.into()))
 }
 
 impl<S: Service<R>, R> UserCallState<S, S::Future, R> {

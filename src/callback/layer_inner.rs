@@ -28,8 +28,6 @@ use crate::call::{BoxCallService, Request};
 pub struct LayerInner<R: Request> {
     pub(super) own: Callbacks<R>,
     pub(super) position: Position<R>,
-    /// The only callbacks here are those of a tree or a run, if there are any.
-    pub(super) has_no_own_callbacks: bool,
     /// The next layer, or the target of the call.
     pub(super) inner: BoxCallService<R>,
 }
@@ -85,14 +83,9 @@ impl<R: InBundle> Bundles<R> {
 
 impl<R: Request> LayerInner<R> {
     pub(super) fn new(own: Callbacks<R>, position: Position<R>, inner: BoxCallService<R>) -> Self {
-        let inmost = position.inmost.as_ref();
-        let has_no_own_callbacks = own.is_empty()
-            && position.outermost.is_empty()
-            && inmost.is_none_or(Callbacks::is_empty);
         Self {
             own,
             position,
-            has_no_own_callbacks,
             inner,
         }
     }
@@ -104,7 +97,6 @@ impl<R: Request> Clone for LayerInner<R> {
         Self {
             own: self.own.clone(),
             position: self.position.clone(),
-            has_no_own_callbacks: self.has_no_own_callbacks,
             inner: self.inner.clone(),
         }
     }

@@ -74,7 +74,12 @@ impl<R: Request> LayerInner<R> {
     }
 
     fn has_no_callbacks(&self, context: &RunContext) -> bool {
-        self.has_no_own_callbacks && Tree::of(context).is_none() && !self.is_outside_run(context)
+        let inmost = self.position.inmost.as_ref();
+        self.own.is_empty()
+            && self.position.outermost.is_empty()
+            && inmost.is_none_or(Callbacks::is_empty)
+            && Tree::of(context).is_none()
+            && !self.is_outside_run(context)
     }
 
     #[inline(never)]

@@ -14,7 +14,7 @@ use tower_layer::Layer;
 use crate::call::{BoxCallService, CallService, Request};
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
-use crate::panic::catch;
+use crate::panic::{CatchPanic, catch};
 
 /// The inner service of a wrap. It may be called repeatedly, and its clones in parallel.
 ///
@@ -139,7 +139,10 @@ impl<R: Request> Service<R> for WrapService<R> {
         let running = context.admit::<R>().and_then(|()| {
             // It may panic before its future exists, and while that runs.
             let running = catch(|| (wrap.function)(request, next));
-            running.map_err(|panic| wrap.failure(panicked(&panic), &context, name.as_deref()))
+            let name = name.as_deref();
+            let running =
+                running.map_err(|panic| wrap.failure(panicked(&panic), &context, name))?;
+            Ok(CatchPanic::new(running))
         });
         WrapFuture {
             running: Some(running),
@@ -153,7 +156,7 @@ impl<R: Request> Service<R> for WrapService<R> {
 /// The future of a [`WrapService`].
 pub struct WrapFuture<R: Request> {
     /// The future of the function, or why there is none. `None` once the call has ended.
-    running: Option<Result<Running<R>>>,
+    running: Option<Result<CatchPanic<Running<R>>>>,
     context: RunContext,
     wrap: Arc<Wrap<R>>,
     /// The name of what is called.
@@ -168,8 +171,8 @@ impl<R: Request> Future for WrapFuture<R> {
         let result = match &mut this.running {
             None => return Poll::Pending,
             Some(Err(refusal)) => return Poll::Ready(Err(refusal.clone())),
-            Some(Ok(running)) => match catch(|| running.as_mut().poll(cx)) {
-                Ok(poll) => ready!(poll),
+            Some(Ok(running)) => match ready!(Pin::new(running).poll(cx)) {
+                Ok(result) => result,
                 Err(panic) => Err(panicked(&panic)),
             },
         };

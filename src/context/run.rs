@@ -395,7 +395,7 @@ impl Scope {
 
     /// Returns whether the agent was called in this tool call.
     pub(super) fn is_in(&self, call: &ToolCallScope) -> bool {
-        self.caller.as_ref().is_some_and(|caller| caller == call)
+        self.caller.as_ref() == Some(call)
     }
 
     /// Returns the part of the outermost agent.

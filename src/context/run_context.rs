@@ -574,12 +574,7 @@ impl RunContext {
 
     /// Returns the names of the guards that hold this tool call.
     fn holding_guards(&self) -> Vec<String> {
-        let private = self.private_state();
-        // Usually nothing is stored, and every call checks this.
-        if !private.has_data_about_calls() {
-            return Vec::new();
-        }
-        let Some(Value::Array(guards)) = private.get(&self.call_key(HELD)) else {
+        let Some(Value::Array(guards)) = self.private_state().get(&self.call_key(HELD)) else {
             return Vec::new();
         };
         guards
@@ -690,11 +685,11 @@ impl RunContext {
     /// Makes the agent's events visible on the stream of its caller, if there is one. `goes_on`
     /// means that the agent continues its caller's conversation.
     pub(crate) fn told_to(mut self, caller: &Self, goes_on: bool) -> Self {
-        if let Some(emitter) = caller.emitter()
-            && let Some(scope) = Arc::get_mut(&mut self.scope)
-        {
-            let tool_call = self.tool_call.clone();
-            let tool_call = tool_call.map(|call| call.name().in_stream());
+        let Some(emitter) = caller.emitter() else {
+            return self;
+        };
+        let tool_call = self.tool_call_in_stream();
+        if let Some(scope) = Arc::get_mut(&mut self.scope) {
             scope.listeners.emitter = Some(emitter.enter(scope.path.clone(), tool_call, goes_on));
         }
         self

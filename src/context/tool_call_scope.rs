@@ -3,7 +3,7 @@ use std::hash::{Hash, Hasher};
 use crate::conversation::CallName;
 use crate::message::{Message, MessageId};
 
-/// The tool call that a call is made in. Cloning is a reference count.
+/// The tool call that a call is made in. A clone counts one reference.
 #[derive(Clone, Debug)]
 pub(super) struct ToolCallScope {
     message: Message,
@@ -12,7 +12,7 @@ pub(super) struct ToolCallScope {
 }
 
 impl ToolCallScope {
-    /// The call at this place among those of the message.
+    /// Creates the scope of the call at this place among those of the message.
     pub(super) fn new(message: Message, index: usize) -> Self {
         Self { message, index }
     }
@@ -36,7 +36,7 @@ impl ToolCallScope {
 
 impl PartialEq for ToolCallScope {
     fn eq(&self, other: &Self) -> bool {
-        self.place() == other.place()
+        self.index == other.index && self.message.id() == other.message.id()
     }
 }
 
@@ -44,6 +44,7 @@ impl Eq for ToolCallScope {}
 
 impl Hash for ToolCallScope {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.place().hash(state);
+        self.message.id().hash(state);
+        self.index.hash(state);
     }
 }

@@ -12,7 +12,7 @@ pub(crate) struct CallName {
 }
 
 impl CallName {
-    /// The name of the call at this place among those of the message.
+    /// Returns the name of the call at this place among those of the message.
     pub(crate) fn new(message: &Message, index: usize) -> Self {
         // Every message of a running conversation has an id.
         let id = message.id().cloned();

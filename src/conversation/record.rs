@@ -178,14 +178,10 @@ impl RecordState {
         if self.nested.is_empty() {
             return;
         }
-        if let Some((name, _)) = self.calls.get(call) {
-            let name = name.clone();
-            self.release_in(&name);
-        }
-    }
-
-    fn release_in(&mut self, call: &CallName) {
-        let holders: Vec<_> = self.holders_in(call).cloned().collect();
+        let Some((name, _)) = self.calls.get(call) else {
+            return;
+        };
+        let holders: Vec<_> = self.holders_in(name).cloned().collect();
         for holder in &holders {
             self.nested.remove(holder);
         }

@@ -163,7 +163,6 @@ impl ToolSet {
     }
 
     /// Makes a call of the tool that was found for it, or of the one that it names.
-    #[inline]
     pub(crate) fn make(&self, mut request: ToolRequest) -> BoxCallFuture<ToolRequest> {
         // The loop has looked the tool up already; a request from elsewhere only names it.
         let tool = request

@@ -295,10 +295,10 @@ impl Guardrail {
         let check = AssertUnwindSafe(async move { check().await }).catch_unwind();
         let verdict = match self.timeout {
             None => Ok(check.await),
-            Some(limit) => match tokio::time::timeout(limit, check).await {
-                Ok(verdict) => Ok(verdict),
-                Err(_) => Err(limit),
-            },
+            Some(limit) => {
+                let verdict = tokio::time::timeout(limit, check).await;
+                verdict.map_err(|_| limit)
+            }
         };
         let (kind, reason) = match verdict {
             Ok(Ok(Ok(Verdict::Pass))) => return None,
