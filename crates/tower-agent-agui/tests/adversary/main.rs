@@ -1,6 +1,6 @@
 //! Clients that send whatever they can make of what they have seen, and people who answer for them
-//! with the role or without it: a guarded tool runs once for each answer that the server asked for, by
-//! whoever it asked, with the arguments that it asked about, and never else.
+//! with the role or without it: a guarded tool runs once for each answer that the server asked for,
+//! by whoever it asked, with the arguments that it asked about, and never else.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -12,9 +12,9 @@ mod staff;
 mod world;
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use test_support::property::{sample, seed};
 use tokio::sync::Mutex;
 use tower_agent::BoxError;
 use tower_agent_agui::AgUiBuilder;
@@ -71,16 +71,9 @@ impl ThreadStore for Slow {
     }
 }
 
-/// How many inputs each server gets. `ADVERSARY_INPUTS` sets it, for a longer attack.
-const INPUTS: usize = 2_000;
-
 fn attack(kept: impl Fn(AgUiBuilder) -> AgUiBuilder) {
-    let inputs = std::env::var("ADVERSARY_INPUTS").map_or(INPUTS, |inputs| inputs.parse().unwrap());
-    let seed = match std::env::var("ADVERSARY_SEED") {
-        Ok(seed) => seed.parse().unwrap(),
-        Err(_) => RandomState::new().hash_one(inputs),
-    };
-    println!("ADVERSARY_SEED={seed}");
+    let inputs = sample(1_000, 50_000);
+    let seed = seed();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()

@@ -1,4 +1,5 @@
-//! People who answer in place of the client: some with the role, some without, some late, some twice.
+//! People who answer in place of the client: some with the role, some without, some late, some
+//! twice.
 
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -36,8 +37,8 @@ impl Staff {
         }
     }
 
-    /// Looks for questions and answers one. Returns the questions that it saw, as somebody tells them
-    /// to a client.
+    /// Looks for questions and answers one. Returns the questions that it saw, as somebody tells
+    /// them to a client.
     pub(crate) async fn answer(&mut self) -> Vec<Value> {
         let all = [&[][..], &[ROLE], &["audit"], &["audit", ROLE]];
         let roles: &[&str] = self.rng.pick(&all).unwrap();

@@ -13,7 +13,7 @@ use tower_agent_agui::{
     on_translate_error, wrap_translate,
 };
 
-use super::watched::Watched;
+use crate::watched::Watched;
 use super::{customs, error, input, names, open, presets, run, text};
 
 /// Runs the endless agent until it ends, which only the translation can do.
@@ -39,7 +39,7 @@ fn ends(change: impl FnOnce(AgUiBuilder) -> AgUiBuilder) -> Vec<Event> {
     assert!(events.next().now_or_never().unwrap().is_none());
     assert!(watched.calls() <= 1);
     drop(events);
-    super::rules::check("t", "r", &super::wire(&sent)).unwrap();
+    crate::rules::check("t", "r", &super::wire(&sent)).unwrap();
     sent
 }
 

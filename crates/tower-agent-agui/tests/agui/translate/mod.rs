@@ -1,15 +1,4 @@
 //! The translate call: what an agent's events become, and what callbacks may make of it.
-#![allow(
-    clippy::panic,
-    clippy::unwrap_used,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "../support/any.rs"]
-mod any;
-#[path = "../support/order.rs"]
-mod rules;
 
 mod bands;
 mod endings;
@@ -20,7 +9,6 @@ mod pauses;
 mod properties;
 mod round_trip;
 mod table;
-mod watched;
 
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
@@ -31,6 +19,8 @@ use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_agui::{
     AgUi, AgUiBuilder, AgUiRun, Event, EventKind, Message, RunAgentInput, RunError,
 };
+
+use crate::rules;
 
 /// The run `r` of the thread `t`, in which a user says `Hello`.
 fn input() -> RunAgentInput {

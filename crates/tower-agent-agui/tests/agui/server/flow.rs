@@ -1,5 +1,5 @@
-//! The guard of the flow of data behind a page: what the page sends is content, and its user answers what was
-//! asked, and nothing else. The model does what the content says.
+//! The guard of the flow of data behind a page: what the page sends is content, and its user
+//! answers what was asked, and nothing else. The model does what the content says.
 
 use std::sync::{Arc, Mutex};
 

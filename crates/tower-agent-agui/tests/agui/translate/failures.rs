@@ -1,4 +1,5 @@
-//! What the page reads of an error: a text for people, and never the error's own unless the server says so.
+//! What the page reads of an error: a text for people, and never the error's own unless the server
+//! says so.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

@@ -10,7 +10,7 @@ use tower_agent_agui::AgUi;
 use tower_agent_agui::threads::{Inbox, InboxService, Inboxes, Roles, ThreadQuery};
 use tower_agent_middleware::approval::Decision;
 
-use crate::approver::{Page, Refunds, agent, answer, questions, support, wants, without_time};
+use super::approver::{Page, Refunds, agent, answer, questions, support, wants, without_time};
 
 /// Roles come from a header here, which a program of your own must not do.
 fn service<I: Inbox>(inbox: I) -> InboxService<I> {

@@ -9,7 +9,7 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower_agent_agui::{AgUi, InputErrorKind, RunAgentInput};
 
 use super::client::{Reply, post, send};
-use super::watched::Watched;
+use crate::watched::Watched;
 use super::{Served, agent, app, input, serve};
 use tower_agent::testing::Turn;
 

@@ -22,7 +22,7 @@ use tower_agent_agui::{
 };
 
 use super::client::{parse, post, send};
-use super::watched::Watched;
+use crate::watched::Watched;
 use super::{Served, agent, app, input, rules, serve};
 
 const LONG: Duration = Duration::from_secs(3600);

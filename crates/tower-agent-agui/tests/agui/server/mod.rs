@@ -1,16 +1,4 @@
 //! An agent behind HTTP, over real sockets.
-#![allow(
-    clippy::panic,
-    clippy::unwrap_used,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "../support/order.rs"]
-mod rules;
-#[path = "../translate/watched.rs"]
-#[allow(dead_code, reason = "each test uses its share")]
-mod watched;
 
 mod approver;
 mod client;
@@ -31,6 +19,8 @@ use tokio::task::JoinHandle;
 use tower_agent::Agent;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_agui::AgUi;
+
+use crate::rules;
 
 /// A server on a free port of the loopback, which is ended when this is dropped.
 struct Served {

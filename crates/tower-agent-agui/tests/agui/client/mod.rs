@@ -1,10 +1,4 @@
 //! The official AG-UI client, its own verification on, against agents of every semantics.
-#![allow(
-    clippy::panic,
-    clippy::unwrap_used,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
 
 mod scenarios;
 

@@ -27,7 +27,7 @@ use tower_http::trace::TraceLayer;
 use tower_http::validate_request::ValidateRequestHeaderLayer;
 
 use super::client::{post, send};
-use super::watched::Watched;
+use crate::watched::Watched;
 use super::{Served, agent, app, input, rules};
 
 fn greeter() -> AgUi {

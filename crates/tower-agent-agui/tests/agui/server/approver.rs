@@ -1,5 +1,5 @@
-//! Questions for somebody else than the client: found in one list, answered without the client, and told
-//! to it afterwards.
+//! Questions for somebody else than the client: found in one list, answered without the client, and
+//! told to it afterwards.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

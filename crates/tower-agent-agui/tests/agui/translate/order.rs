@@ -76,7 +76,7 @@ fn the_first_of_two_terminals_counts() {
 
 #[test]
 fn an_early_terminal_ends_the_run_and_the_agent() {
-    use super::watched::Watched;
+    use crate::watched::Watched;
     use futures::{FutureExt, StreamExt};
     use tower_agent_agui::AgUi;
 
@@ -92,7 +92,7 @@ fn an_early_terminal_ends_the_run_and_the_agent() {
                 assert_eq!(watched.alive(), 0, "the agent is gone with its last event");
             }
         }
-        super::rules::check("t", "r", &super::wire(&sent)).unwrap();
+        crate::rules::check("t", "r", &super::wire(&sent)).unwrap();
         assert_eq!(sent.last(), Some(&end));
         assert_eq!(watched.calls(), 1);
     }

@@ -18,7 +18,7 @@ use tower_agent_agui::{
 };
 
 use super::client::{Reply, parse, post, send};
-use super::watched::Watched;
+use crate::watched::Watched;
 use super::{agent, app, input, rules, serve};
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use tower_agent::{
 };
 use tower_agent_middleware::approval::Approval;
 
-use crate::Active;
+use super::Active;
 
 /// An agent that is counted while it runs.
 pub(crate) fn counted(agent: Agent, active: Active) -> impl AgentService {

@@ -1,5 +1,5 @@
-//! One thread on several devices of its user: a `GET` shows it, and a device that is behind receives what
-//! it has missed.
+//! One thread on several devices of its user: a `GET` shows it, and a device that is behind
+//! receives what it has missed.
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use tower::ServiceExt;
 use tower_agent_agui::AgUi;
 
 use super::client::{Reply, post, send};
-use super::watched::Watched;
+use crate::watched::Watched;
 use super::{Served, input, serve};
 
 /// A server whose model must not be called.

@@ -24,7 +24,7 @@ use tower_agent_agui::{
     TranslateRequest, TranslateResponse, after_translate, before_translate, wrap_translate,
 };
 
-use super::any::any_event;
+use crate::any::any_event;
 use super::{open, presets, rules, wire};
 use test_support::property::cases;
 
@@ -550,7 +550,8 @@ impl Transcript {
     }
 }
 
-/// Returns the events as they are sent. Ids of questions are new every time, and replaced by numbers.
+/// Returns the events as they are sent. Ids of questions are new every time, and replaced by
+/// numbers.
 fn with_questions_numbered(events: &[Event]) -> Vec<Value> {
     let mut wire = wire(events);
     let Some(last) = wire.last() else { return wire };
@@ -727,7 +728,8 @@ proptest! {
 
 #[test]
 fn a_result_is_shown_under_the_call_that_the_client_has_read() {
-    // The agent's answer replaces the message with the calls, and the client reads no more of the run.
+    // The agent's answer replaces the message with the calls, and the client reads no more of the
+    // run.
     let asked = Asked {
         script: vec![(Said::Calls(vec!["tell", "echo", "ask"]), None)],
         around: vec![Around::AgentReplace],
