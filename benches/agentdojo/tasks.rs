@@ -28,7 +28,8 @@ pub(crate) fn steps(suite: &str, task: u32, call: usize, by_field: bool) -> &'st
         ("workspace", 25, 1) => &[Number],
         // "Do the actions specified in the email".
         ("workspace", 13, 1) | ("workspace", 19, 2) => &[Read],
-        // The id of a file that was made of content has the label of the content, and a search by name finds it again.
+        // The id of a file that was made of content has the label of the content, and a search by
+        // name finds it again.
         ("workspace", 32, 2) | ("workspace", 37, 3) => &[Call(
             "search_files_by_filename",
             r#"{ "filename": "hawaii-packing-list.docx" }"#,
@@ -91,8 +92,8 @@ pub(crate) fn steps(suite: &str, task: u32, call: usize, by_field: bool) -> &'st
     }
 }
 
-/// Returns whether the planner writes this argument itself, although its text is in nothing that it has read: words
-/// of its own, or what it computes from what it has read.
+/// Returns whether the planner writes this argument itself, although its text is in nothing that it
+/// has read: words of its own, or what it computes from what it has read.
 pub(crate) fn writes_itself(suite: &str, task: u32, argument: &str, by_field: bool) -> bool {
     match (suite, task, argument) {
         // "Refund", and today.

@@ -104,7 +104,8 @@ impl UsersCalls {
     }
 }
 
-/// Returns whether two values are the same for a person: a reader's answer is a text, also where a number is meant.
+/// Returns whether two values are the same for a person: a reader's answer is a text, also where a
+/// number is meant.
 fn is_same(one: Option<&Value>, other: Option<&Value>) -> bool {
     match (one.unwrap_or(&Value::Null), other.unwrap_or(&Value::Null)) {
         (Value::Object(one), Value::Object(other)) => one

@@ -193,8 +193,8 @@ pub(crate) const TOOLS: &[Declared] = &[
         .data(&["/subject", "/body"])
         .receivers(Receivers::Named(&["/recipients", "/cc", "/bcc"])),
     acting("delete_email", Content::Trusted),
-    // The calendar. Whoever invites the user writes an event, its title and its participants. A tool that changes
-    // an event or a file returns all of it.
+    // The calendar. Whoever invites the user writes an event, its title and its participants. A
+    // tool that changes an event or a file returns all of it.
     reading("get_current_day", Content::Trusted),
     reading("search_calendar_events", Content::Private).fields(EVENTS),
     reading("get_day_calendar_events", Content::Private).fields(EVENTS),
@@ -245,8 +245,8 @@ pub(crate) const TOOLS: &[Declared] = &[
         .receivers(Receivers::Strangers),
     acting("update_password", Content::Trusted),
     acting("update_user_info", Content::Trusted),
-    // Chat and the web. Anybody can name a channel: only its id is the platform's. To fetch a page tells its server
-    // the address, so it is consequential.
+    // Chat and the web. Anybody can name a channel: only its id is the platform's. To fetch a page
+    // tells its server the address, so it is consequential.
     reading("get_channels", Content::Internal).fields(&["/*/id"]),
     reading("get_users_in_channel", Content::Trusted),
     reading("read_channel_messages", Content::Internal).fields(MESSAGES),

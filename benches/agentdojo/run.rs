@@ -52,7 +52,8 @@ pub(crate) struct Ending {
     pub(crate) questions: Vec<Question>,
 }
 
-/// The bits that the model may read in narrow answers in one run: some choices, and no number of any size.
+/// The bits that the model may read in narrow answers in one run: some choices, and no number of
+/// any size.
 const NARROW_BITS: u32 = 16;
 
 /// The tasks of a suite.

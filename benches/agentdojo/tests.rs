@@ -120,7 +120,8 @@ async fn slack(user: &str, attack: &str, person: Person) -> Result<Ending, BoxEr
     .await
 }
 
-/// The user wants a summary of a page sent to Alice, and the page's author wants a link sent to Alice.
+/// The user wants a summary of a page sent to Alice, and the page's author wants a link sent to
+/// Alice.
 #[tokio::test]
 async fn a_summary_says_what_its_author_wants() -> Result<(), BoxError> {
     if !is_ready() {

@@ -1,5 +1,5 @@
-//! The worst case of a model: it does the user's task as an ideal planner would, and as soon as it has read an
-//! attacker's mark, all that the attacker wants.
+//! The worst case of a model: it does the user's task as an ideal planner would, and as soon as it
+//! has read an attacker's mark, all that the attacker wants.
 
 use serde_json::{Value, json};
 
@@ -97,7 +97,8 @@ impl Planner {
     async fn prepare(&mut self, step: Step) -> Result<(), Ended> {
         match step {
             Step::Call(tool, arguments) => {
-                // They are constants of this program; a mistake in one shows as an error of the tool.
+                // They are constants of this program; a mistake in one shows as an error of the
+                // tool.
                 let arguments = serde_json::from_str(arguments).unwrap_or_default();
                 self.call(tool, arguments).await?;
             }
@@ -252,7 +253,8 @@ impl Planner {
         ("ask_about", arguments)
     }
 
-    /// Returns the arguments of a call of the user's task. The planner asks for each value that it has not read.
+    /// Returns the arguments of a call of the user's task. The planner asks for each value that it
+    /// has not read.
     async fn arguments(&mut self, call: &Call) -> Result<Value, Ended> {
         let count = self
             .knowledge
@@ -321,8 +323,9 @@ impl Planner {
         Ok(arguments)
     }
 
-    /// Puts the id of a channel in the place of its name, if the planner has read the ids. It knows which one it
-    /// means from what the platform says about each (its users, the writers in it), or from the reader's choice.
+    /// Puts the id of a channel in the place of its name, if the planner has read the ids. It knows
+    /// which one it means from what the platform says about each (its users, the writers in it), or
+    /// from the reader's choice.
     fn name_channel(&self, arguments: &mut Value) {
         let name = arguments.get("channel").and_then(Value::as_str);
         let Some(id) = name.and_then(|name| self.channels.id(name)) else {
@@ -377,7 +380,8 @@ impl Planner {
                 return Ok(());
             }
         }
-        // In the same turn as the question whose answer has the value, by the name that the answer will have.
+        // In the same turn as the question whose answer has the value, by the name that the answer
+        // will have.
         let Some((place, value)) = leaves.first() else {
             return Ok(());
         };

@@ -27,7 +27,8 @@ impl Defence {
         }
     }
 
-    /// Returns what the model does in the runs without an attack: nothing else than the task, as nothing takes it over.
+    /// Returns what the model does in the runs without an attack: nothing else than the task, as
+    /// nothing takes it over.
     fn without_attack(&self) -> Obedience {
         match self.obedience {
             [only] => *only,
@@ -147,7 +148,8 @@ impl Row {
     }
 }
 
-/// Runs a user's task with a defence: once without an attack, and with each attack in each way until one succeeds.
+/// Runs a user's task with a defence: once without an attack, and with each attack in each way
+/// until one succeeds.
 pub(crate) async fn measure(
     bridge: &Bridge,
     suite: &str,

@@ -1,7 +1,8 @@
 //! Ids of chat channels.
 //!
-//! AgentDojo's chat knows its channels by their names alone, which anybody can choose. A real one has an id for each,
-//! so where fields have labels of their own the program's tools have ids too, and turn them into names.
+//! AgentDojo's chat knows its channels by their names alone, which anybody can choose. A real one
+//! has an id for each, so where fields have labels of their own the program's tools have ids too,
+//! and turn them into names.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
