@@ -12,8 +12,8 @@ pub struct Process {
     pub address: SocketAddr,
 }
 
-/// Returns `true` if a file exists that a test needs and `script` installs. Prints a message if not,
-/// and panics if it is required.
+/// Returns `true` if a file exists that a test needs and `script` installs. Prints a message if
+/// not, and panics if it is required.
 pub fn is_installed(name: &str, file: &Path, script: &str) -> bool {
     if file.exists() {
         return true;
@@ -30,8 +30,8 @@ pub fn is_installed(name: &str, file: &Path, script: &str) -> bool {
 
 /// Returns a port of the loopback on which nothing listens.
 ///
-/// It lies below the ports that the system assigns by itself, so that it stays free until the caller
-/// listens on it, also if a server there stops and starts again.
+/// It lies below the ports that the system assigns by itself, so that it stays free until the
+/// caller listens on it, also if a server there stops and starts again.
 pub fn free_port() -> u16 {
     // Linux, macOS and Windows assign ports from 32768 upwards.
     const FIRST: u16 = 16384;

@@ -1,4 +1,4 @@
-//! Property tests that can be repeated.
+//! Random inputs that can be repeated, and how many of them a test tries.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -8,38 +8,39 @@ use proptest::test_runner::{Config, RngSeed};
 /// The least number of cases that a sample has, so that a short test keeps them all.
 const LEAST: u32 = 256;
 
-/// Returns every seventh of these positions, and with `EVERY_CASE=1` all of them.
-pub fn positions(all: Range<usize>) -> impl Iterator<Item = usize> + Clone {
-    // A prime: no frame repeats by it, so that each kind of byte comes up.
-    let step = if every_case() { 1 } else { 7 };
-    all.step_by(step)
-}
-
-fn every_case() -> bool {
-    std::env::var_os("EVERY_CASE").is_some()
-}
-
-/// Runs a tenth of this many cases, and with `EVERY_CASE=1` all of them, from a seed that a failure
-/// prints. `PROPTEST_RNG_SEED` sets it.
-pub fn cases(cases: u32) -> Config {
-    // A newcomer's first `cargo test` takes seconds; the gate runs the rest at its end.
-    let cases = if every_case() {
-        cases
+/// Returns what a test does by default, or with `AT_LENGTH=1` what it does at length.
+pub fn sample<T>(usual: T, at_length: T) -> T {
+    // A newcomer's first `cargo test` takes seconds; `.ci/run long` does the rest.
+    if std::env::var_os("AT_LENGTH").is_some() {
+        at_length
     } else {
-        cases.min(LEAST.max(cases / 10))
-    };
-    let config = Config {
-        cases,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let seed = match config.rng_seed {
+        usual
+    }
+}
+
+/// Returns the seed of a test's random inputs, and prints it for whoever repeats a failure:
+/// `PROPTEST_RNG_SEED`, or else another one each time.
+pub fn seed() -> u64 {
+    let seed = match Config::default().rng_seed {
         RngSeed::Fixed(seed) => seed,
-        RngSeed::Random => RandomState::new().hash_one(cases),
+        RngSeed::Random => RandomState::new().hash_one("seed"),
     };
     println!("PROPTEST_RNG_SEED={seed}");
+    seed
+}
+
+/// Returns every seventh of these positions, and at length all of them.
+pub fn positions(all: Range<usize>) -> impl Iterator<Item = usize> + Clone {
+    // A prime: no frame repeats by it, so that each kind of byte comes up.
+    all.step_by(sample(7, 1))
+}
+
+/// Runs a tenth of this many cases, and at length all of them, from a [`seed`].
+pub fn cases(cases: u32) -> Config {
     Config {
-        rng_seed: RngSeed::Fixed(seed),
-        ..config
+        cases: sample(cases.min(LEAST.max(cases / 10)), cases),
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(seed()),
+        ..Config::default()
     }
 }

@@ -4,7 +4,8 @@
 //! cargo run --package tower-agent-agui --example staff
 //! ```
 //!
-//! It needs no key and no network: the model is a script, and the requests are made in this process.
+//! It needs no key and no network: the model is a script, and the requests are made in this
+//! process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,8 +50,8 @@ fn agent() -> Result<Agent, BoxError> {
     Ok(agent.build()?)
 }
 
-/// Returns the sender of a request. Here a header names it; in a program of your own, a layer that has
-/// verified a session or a token.
+/// Returns the sender of a request. Here a header names it; in a program of your own, a layer that
+/// has verified a session or a token.
 fn user(headers: &HeaderMap) -> Option<Arc<str>> {
     Some(headers.get("x-user")?.to_str().ok()?.into())
 }
@@ -102,8 +103,8 @@ async fn main() -> Result<(), BoxError> {
     let answered = post(&app, "/inbox", "sue", &answer.to_string()).await?;
     assert_eq!(answered.status(), StatusCode::ACCEPTED);
 
-    // With the next request the page receives what it has missed. The thread is the agent's until it has
-    // gone on, and a page would try again.
+    // With the next request the page receives what it has missed. The thread is the agent's until
+    // it has gone on, and a page would try again.
     let mut thanks = say(&app, "Thank you.").await?;
     while thanks.contains("\"code\":\"busy\"") {
         tokio::task::yield_now().await;

@@ -85,8 +85,8 @@ async fn main() -> Result<(), BoxError> {
     events.iter().for_each(|event| front_end.apply(event));
     println!("ada waits; paid: {}", paid.load(SeqCst));
 
-    // Support finds the question, whoever asked. Over HTTP, a route of your own shows the list to those
-    // whom it has authenticated.
+    // Support finds the question, whoever asked. Over HTTP, a route of your own shows the list to
+    // those whom it has authenticated.
     let support = Roles::new(["support"]);
     let page = server.questions(&ThreadQuery::new(), &support).await?;
     let question = page.questions.first().ok_or("the guard must ask")?;

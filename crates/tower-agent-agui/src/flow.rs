@@ -7,7 +7,8 @@ use tower_agent::stream::{self, EventKind, Invocation};
 use crate::conversation::Conversation;
 use crate::translate::subagent;
 
-/// The text or reasoning of which the last event was a piece. More pieces of it are sent as they are.
+/// The text or reasoning of which the last event was a piece. More pieces of it are sent as they
+/// are.
 ///
 /// A text is added up once: while it flows, it is here and not in the messages that the client has,
 /// and goes back before anything reads these.

@@ -21,8 +21,8 @@ pub(super) struct RunData {
 }
 
 impl RunData {
-    /// Reads an input, and takes the state out of it: a copy of it would take as much memory again for
-    /// as long as the run lasts.
+    /// Reads an input, and takes the state out of it: a copy of it would take as much memory again
+    /// for as long as the run lasts.
     ///
     /// # Errors
     ///
@@ -48,8 +48,8 @@ impl RunData {
         })
     }
 
-    /// Adds the input to a request. Its run has an id of its own: the client's may be that of another
-    /// run, whose calls would count as those of this one.
+    /// Adds the input to a request. Its run has an id of its own: the client's may be that of
+    /// another run, whose calls would count as those of this one.
     pub(super) fn add_to(self, request: AgentRequest) -> AgentRequest {
         let request = request.with_state(self.state).with_tools(self.tools);
         let Some(instructions) = self.instructions else {

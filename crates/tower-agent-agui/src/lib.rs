@@ -39,13 +39,13 @@
 //! | files of a provider | rejected |
 //! | activities, messages of subagents | ignored: no model reads them |
 //!
-//! If the client omits a known message, it is dropped from the conversation, unless it omits all and
-//! the server [allows that](AgUiBuilder::allow_partial_history), or it has
-//! [not received](#several-devices) the message. A new message in its
-//! place starts a branch, and a known message that reappears belongs to the conversation again. The
-//! run continues from the server's version of the kept messages. A call and its result are kept or
-//! dropped together. An open interrupt can be answered only in the conversation that raised it. To
-//! change a user message, send the new one with a new id.
+//! If the client omits a known message, it is dropped from the conversation, unless it omits all
+//! and the server [allows that](AgUiBuilder::allow_partial_history), or it has [not
+//! received](#several-devices) the message. A new message in its place starts a branch, and a known
+//! message that reappears belongs to the conversation again. The run continues from the server's
+//! version of the kept messages. A call and its result are kept or dropped together. An open
+//! interrupt can be answered only in the conversation that raised it. To change a user message,
+//! send the new one with a new id.
 //!
 //! If the server does not know the thread (it is new, was evicted, or belongs to another
 //! principal), the input is only text for the model to read: tool calls and results in it become
@@ -70,19 +70,20 @@
 //!
 //! A question [for a role](tower_agent::Interrupt::for_role), such as that of an
 //! [approval](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/approval/struct.Approval.html#method.by_role)
-//! by support, is not the client's. The client is told with an activity that somebody is waited for, and
-//! its run ends as one that has succeeded. [`AgUi::questions`] lists the open questions of all threads for
-//! those who have a role, and [`AgUi::answer`] goes on in the server, without the client. With its next run
-//! the client receives what it has missed: the tool's result and what the agent has said.
-//! [`InboxService`](threads::InboxService) is both over HTTP. The guide [staff
+//! by support, is not the client's. The client is told with an activity that somebody is waited
+//! for, and its run ends as one that has succeeded. [`AgUi::questions`] lists the open questions of
+//! all threads for those who have a role, and [`AgUi::answer`] goes on in the server, without the
+//! client. With its next run the client receives what it has missed: the tool's result and what the
+//! agent has said. [`InboxService`](threads::InboxService) is both over HTTP. The guide [staff
 //! approves](guide::staff_approves) has the whole.
 //!
 //! # Several devices
 //!
-//! A `GET` request with the id of the thread, `/agent?threadId=..`, reads a thread on another device or
-//! after a reload. Its response is a stream of events, as that of a run: `RUN_STARTED`, `STATE_SNAPSHOT`,
-//! `MESSAGES_SNAPSHOT`, and `RUN_FINISHED` with the open interrupts. [`AgUi::show`] returns the same
-//! events. The device then goes on as if it had been the only one. With the official client:
+//! A `GET` request with the id of the thread, `/agent?threadId=..`, reads a thread on another
+//! device or after a reload. Its response is a stream of events, as that of a run: `RUN_STARTED`,
+//! `STATE_SNAPSHOT`, `MESSAGES_SNAPSHOT`, and `RUN_FINISHED` with the open interrupts.
+//! [`AgUi::show`] returns the same events. The device then goes on as if it had been the only one.
+//! With the official client:
 //!
 //! ```js
 //! class Device extends HttpAgent {
@@ -95,17 +96,18 @@
 //! await device.connectAgent();
 //! ```
 //!
-//! The messages are those that a client of the thread has received or sent, with the same ids and in the
-//! same form: what callbacks around the translation have changed or dropped, the reasoning that was not
-//! streamed, and the texts of errors are as hidden as they were. The state and the interrupts pass
-//! through these callbacks as at the end of a run that is interrupted. To a principal that does not own
-//! the thread, the response is that for a thread that does not exist.
+//! The messages are those that a client of the thread has received or sent, with the same ids and
+//! in the same form: what callbacks around the translation have changed or dropped, the reasoning
+//! that was not streamed, and the texts of errors are as hidden as they were. The state and the
+//! interrupts pass through these callbacks as at the end of a run that is interrupted. To a
+//! principal that does not own the thread, the response is that for a thread that does not exist.
 //!
-//! The first message has a mark in its metadata, `reader`, which the client sends back. By it the server
-//! tells the devices apart. If one device has gone on with the thread, the next run of another one starts
-//! with a `MESSAGES_SNAPSHOT` that adds what this device has missed, and the model reads it in its place. A
-//! device that omits messages that it *has* received drops them, as an edit does. Devices that have not read the
-//! thread from the server have no mark and count as one. The state is that of the device that starts a run.
+//! The first message has a mark in its metadata, `reader`, which the client sends back. By it the
+//! server tells the devices apart. If one device has gone on with the thread, the next run of
+//! another one starts with a `MESSAGES_SNAPSHOT` that adds what this device has missed, and the
+//! model reads it in its place. A device that omits messages that it *has* received drops them, as
+//! an edit does. Devices that have not read the thread from the server have no mark and count as
+//! one. The state is that of the device that starts a run.
 //!
 //! # Example
 //!
@@ -136,7 +138,8 @@
 //!
 //! # A complete program
 //!
-//! A server that pays refunds, and what a client can say to it; `cargo run --example trust` runs it.
+//! A server that pays refunds, and what a client can say to it; `cargo run --example trust` runs
+//! it.
 //!
 //! ```
 #![doc = include_str!("../examples/trust.rs")]

@@ -74,7 +74,8 @@ impl Runs {
     /// Fails if there are as many as may be, or the server shuts down.
     pub(crate) fn permit(&self, principal: Option<&Arc<str>>) -> Result<Permit, InputError> {
         let mut running = lock(&self.running);
-        // Under the lock, so that no permit is given once the server waits for those that there are.
+        // Under the lock, so that no permit is given once the server waits for those that there
+        // are.
         if self.permits.is_closed() {
             return Err(shutting_down());
         }

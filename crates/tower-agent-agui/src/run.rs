@@ -32,7 +32,8 @@ use tower_agent_threads::{Begun, Keeper, Progress, Roles, Save, Saving};
 /// The events are in an order that the client accepts, whatever callbacks do, and end with exactly
 /// one `RUN_FINISHED` or `RUN_ERROR`. Dropping the stream stops the agent and saves its progress.
 ///
-/// If the server [shuts down](crate::AgUi::shutdown), the run is ended, whether its stream is read or not.
+/// If the server [shuts down](crate::AgUi::shutdown), the run is ended, whether its stream is read
+/// or not.
 #[must_use = "a run does nothing until its stream is read"]
 pub struct AgUiRun(Arc<Mutex<ActiveRun>>);
 
@@ -57,8 +58,9 @@ pub(crate) struct ActiveRun {
     /// The end of the agent's run.
     end: Option<stream::Event>,
     order: OrderKeeper,
-    /// The text that the last event was a piece of, if there are no callbacks around the translation.
-    /// It is missing in the messages that the client has until [`catch_up`](Self::catch_up).
+    /// The text that the last event was a piece of, if there are no callbacks around the
+    /// translation. It is missing in the messages that the client has until
+    /// [`catch_up`](Self::catch_up).
     flow: Option<Flow>,
     translated: Vec<Event>,
     /// The next events; last first, once they are in order.
@@ -167,8 +169,8 @@ impl ActiveRun {
         let progress = match &event.kind {
             EventKind::RunFinished | EventKind::RunInterrupted { .. } => Progress::Ended,
             EventKind::RunFailed { .. } => Progress::Cut,
-            // Translated first, so that its form for the client is saved with it. It is not sent before the
-            // save is made.
+            // Translated first, so that its form for the client is saved with it. It is not sent
+            // before the save is made.
             kind if self.keeper.must_save_before(kind) && self.stack.is_none() => {
                 self.translate(event);
                 self.keep(Progress::Running);
@@ -370,8 +372,8 @@ impl ActiveRun {
     }
 }
 
-/// Returns the event that gives the client its sealed thread, in the first message that it will send
-/// back.
+/// Returns the event that gives the client its sealed thread, in the first message that it will
+/// send back.
 fn in_first(shown: &Conversation, sealed: String) -> Option<Event> {
     let first = shown.messages().iter().find(|message| {
         let is_activity = matches!(message.kind, MessageKind::Activity { .. });

@@ -27,8 +27,8 @@ pub(super) struct Show {
 }
 
 impl Show {
-    /// Returns the events of a run that pauses at once with what is open in the thread: the callbacks
-    /// around the translation decide about them as about those of any run.
+    /// Returns the events of a run that pauses at once with what is open in the thread: the
+    /// callbacks around the translation decide about them as about those of any run.
     pub(super) async fn events(self) -> Vec<Event> {
         let mut order = OrderKeeper::new(self.input.thread_id.clone(), self.input.run_id.clone());
         let context = self.request.context().clone();

@@ -78,8 +78,8 @@ impl Writer {
             bytes.push(b'}');
         } else {
             let before = bytes.len();
-            // Such an event can be as large as all that the client has sent, and a buffer that grows
-            // as it is written takes three times that.
+            // Such an event can be as large as all that the client has sent, and a buffer that
+            // grows as it is written takes three times that.
             if matches!(
                 event.kind,
                 EventKind::StateSnapshot { .. } | EventKind::MessagesSnapshot { .. }
@@ -89,8 +89,8 @@ impl Writer {
             bytes.extend_from_slice(b"data: ");
             serde_json::to_writer(&mut *bytes, event)?;
             if let Some((id, more)) = piece {
-                // The text is the last field, so all before it and its closing brace is the same for
-                // every piece.
+                // The text is the last field, so all before it and its closing brace is the same
+                // for every piece.
                 let tail = serde_json::to_string(more)?.len() + 1;
                 self.last = Some(Head {
                     kind,

@@ -1,4 +1,5 @@
-//! The client's side of a thread: its input and its messages, for the rules of [`tower_agent_threads`].
+//! The client's side of a thread: its input and its messages, for the rules of
+//! [`tower_agent_threads`].
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::wire::{
     RunAgentInput,
 };
 
-/// Returns the sealed threads in an input, and removes them from it: callbacks would find them there.
+/// Returns the sealed threads in an input, and removes them from it: callbacks would find them
+/// there.
 pub(super) fn take_sealed(input: &mut RunAgentInput, threads: &Threads) -> Vec<String> {
     let values = input.messages.iter_mut();
     values

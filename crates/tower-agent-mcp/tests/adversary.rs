@@ -6,7 +6,6 @@
     reason = "a test fails by panicking"
 )]
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 
 use rmcp::model::{
@@ -16,15 +15,12 @@ use rmcp::model::{
 use rmcp::service::{RoleClient, RunningService};
 use rmcp::{ClientLifecycleMode, ClientServiceExt};
 use serde_json::{Value, json};
+use test_support::property::{sample, seed};
 use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, ModelResponse, Tool};
 use tower_agent_mcp::server::McpServer;
 use tower_agent_middleware::approval::Approval;
-
-/// How many inputs the server gets. `ADVERSARY_INPUTS` sets it to a fifth of its value, for a longer
-/// attack: every input is a run.
-const INPUTS: usize = 2000;
 
 /// How many of the latest states the client plays with.
 const KNOWN: usize = 40;
@@ -146,14 +142,9 @@ fn answer(asked: &Asked, known: &[Asked], rng: &mut Rng) -> Answer {
 
 #[tokio::test]
 async fn a_payment_needs_an_approval_of_its_own() {
-    let inputs = std::env::var("ADVERSARY_INPUTS");
-    let inputs = inputs.map_or(INPUTS, |inputs| inputs.parse::<usize>().unwrap() / 5);
-    let seed = match std::env::var("ADVERSARY_SEED") {
-        Ok(seed) => seed.parse().unwrap(),
-        Err(_) => RandomState::new().hash_one(inputs),
-    };
-    println!("ADVERSARY_SEED={seed}");
-    let mut rng = Rng(seed);
+    // Every input is a run.
+    let inputs = sample(2_000, 10_000);
+    let mut rng = Rng(seed());
 
     let paid = Paid::default();
     let server = McpServer::builder("bank", "1.0.0");

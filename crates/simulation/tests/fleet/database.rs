@@ -1,5 +1,5 @@
-//! A database that all servers of the fleet share: threads, runs and limits. It outlives every server, an operation
-//! takes time, and a server that is cut off gets no answer.
+//! A database that all servers of the fleet share: threads, runs and limits. It outlives every
+//! server, an operation takes time, and a server that is cut off gets no answer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -22,8 +22,8 @@ use tower_agent_middleware::rate_limit::{Exhausted, RateChange, RateState, RateS
 use crate::wire::Host;
 use crate::world::World;
 
-/// The threads and the runs that are kept: those of some hours, in a week of many users. Nobody comes back to an
-/// older one.
+/// The threads and the runs that are kept: those of some hours, in a week of many users. Nobody
+/// comes back to an older one.
 const KEPT: usize = 10_000;
 
 /// The database itself.

@@ -1,12 +1,14 @@
-//! A fleet on a simulated clock and network: users, two servers with agents, three providers, a bank and a database.
-//! Servers crash, hosts lose each other, and providers answer badly, by a seed. Whatever happens: nothing is paid
-//! twice or without an approval, no limit is passed, every question can be answered, and nobody is stuck.
+//! A fleet on a simulated clock and network: users, two servers with agents, three providers, a
+//! bank and a database. Servers crash, hosts lose each other, and providers answer badly, by a
+//! seed. Whatever happens: nothing is paid twice or without an approval, no limit is passed, every
+//! question can be answered, and nobody is stuck.
 //!
-//! In each seed, 16 users come within a minute. `SEEDS=1000` tries so many of them; `SEED=17` tries one, and says what
-//! has happened. `WEEK=100000` makes a week of so many users, few of them at night, with a fault every two minutes, by
-//! the seed of `SEED`: with `--profile at-length` in 12 minutes of one core and 600 MB. A week of 1,000 users has a
-//! hundredth of its time and of its faults. With `EVERY_CASE=1` there are 1,000 seeds and such a part of a week, and
-//! each part of the fleet that keeps a promise is left out, to see that the promise is then broken.
+//! In each seed, 16 users come within a minute. `SEEDS=1000` tries so many of them; `SEED=17` tries
+//! one, and says what has happened. `WEEK=100000` makes a week of so many users, few of them at
+//! night, with a fault every two minutes, by the seed of `SEED`: with `--profile at-length` in 12
+//! minutes of one core and 600 MB. A week of 1,000 users has a hundredth of its time and of its
+//! faults. With `AT_LENGTH=1` there are 1,000 seeds and such a part of a week, and each part of the
+//! fleet that keeps a promise is left out, to see that the promise is then broken.
 
 mod bank;
 mod database;
@@ -46,8 +48,8 @@ enum Fault {
     NoDatabase(&'static str),
 }
 
-/// Makes all that a plan says, and returns the world. The clock and the random numbers are those of the whole
-/// program: one simulation at a time.
+/// Makes all that a plan says, and returns the world. The clock and the random numbers are those of
+/// the whole program: one simulation at a time.
 fn simulate(plan: Plan) -> World {
     // In a thread of its own: the seeds of hash maps are kept by thread.
     std::thread::spawn(move || make(plan)).join().unwrap()
@@ -189,7 +191,8 @@ fn try_seeds(seeds: impl Iterator<Item = u64>) -> bool {
     are_kept
 }
 
-/// Tries a week of so many users, and says what has happened; returns whether all promises were kept.
+/// Tries a week of so many users, and says what has happened; returns whether all promises were
+/// kept.
 fn try_week(seed: u64, users: u32) -> bool {
     let world = simulate(Plan::week(seed, users));
     let violations = world.violations();
@@ -270,7 +273,7 @@ fn main() -> std::io::Result<ExitCode> {
         println!("{:#?}", world.seen());
         return Ok(exit(world.violations().is_empty()));
     }
-    let is_long = std::env::var_os("EVERY_CASE").is_some();
+    let is_long = std::env::var_os("AT_LENGTH").is_some();
     let usual = if is_long { 1000 } else { 10 };
     let seeds = number("SEEDS").unwrap_or(usual);
     if let Some(first) = number("FIRST") {

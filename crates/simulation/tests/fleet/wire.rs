@@ -17,8 +17,9 @@ use turmoil::net::{TcpListener, TcpStream};
 /// Where every server listens.
 pub(crate) const PORT: u16 = 80;
 
-/// The time after which a server forgets a connection. If its end was lost in a partition, nobody hears of it
-/// again, and in a week its port is wanted for another one. Far longer than anybody waits: it is no time limit.
+/// The time after which a server forgets a connection. If its end was lost in a partition, nobody
+/// hears of it again, and in a week its port is wanted for another one. Far longer than anybody
+/// waits: it is no time limit.
 const LIFETIME: Duration = Duration::from_secs(2 * 3600);
 
 /// The name of a host in this network.

@@ -25,8 +25,8 @@ pub(crate) struct Plan {
     pub(crate) users: u32,
     /// The time in which all of them come.
     pub(crate) time: Duration,
-    /// The number of days in that time, each with a night in which hardly anybody comes. With 0, they come
-    /// at any time.
+    /// The number of days in that time, each with a night in which hardly anybody comes. With 0,
+    /// they come at any time.
     pub(crate) days: u32,
     /// The number of crashes, partitions and slow times.
     pub(crate) faults: u32,
@@ -54,7 +54,8 @@ impl Plan {
         }
     }
 
-    /// Returns the plan of a week of 100,000 users. With fewer of them, the week and its days are shorter.
+    /// Returns the plan of a week of 100,000 users. With fewer of them, the week and its days are
+    /// shorter.
     pub(crate) fn week(seed: u64, users: u32) -> Self {
         Self {
             seed,
@@ -63,8 +64,9 @@ impl Plan {
             days: 7,
             faults: (u64::from(FAULTS_OF_WEEK) * u64::from(users) / u64::from(USERS_OF_WEEK))
                 as u32,
-            // Every host makes each step, also at night: a finer one takes longer. With a much coarser one, calls
-            // that the limit lets through one after the other would reach a provider together.
+            // Every host makes each step, also at night: a finer one takes longer. With a much
+            // coarser one, calls that the limit lets through one after the other would reach a
+            // provider together.
             tick: Duration::from_millis(50),
             without: None,
         }
@@ -232,8 +234,8 @@ impl World {
     }
 }
 
-/// Returns when more calls had come than the limit lets through, if they had. A call may take a second on its way,
-/// so that the calls of a period and a second come together.
+/// Returns when more calls had come than the limit lets through, if they had. A call may take a
+/// second on its way, so that the calls of a period and a second come together.
 fn past_limit(calls: &[Duration]) -> Option<Duration> {
     let slack = Duration::from_secs(1);
     let rate = LIMIT as f64 / PERIOD.as_secs_f64();

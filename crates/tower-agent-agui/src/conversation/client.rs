@@ -422,7 +422,8 @@ impl Conversation {
             Some(message) => {
                 let was_activity = is_activity(&message.kind);
                 if replace {
-                    // An activity stays the same one; another kind of message ends with its metadata.
+                    // An activity stays the same one; another kind of message ends with its
+                    // metadata.
                     let metadata = message.metadata.take().filter(|_| was_activity);
                     *message = Message::new(id.clone(), kind);
                     message.metadata = metadata;

@@ -18,8 +18,8 @@
 //! | any message of a subagent | dropped: it is not part of this conversation |
 //!
 //! In the other direction, parts specific to a provider and the assistant's images, audio and
-//! documents are dropped, since the protocol cannot represent them. Provider data of reasoning or of a call that must be
-//! sent back is stored in the `encryptedValue`.
+//! documents are dropped, since the protocol cannot represent them. Provider data of reasoning or
+//! of a call that must be sent back is stored in the `encryptedValue`.
 
 mod client;
 mod edit;

@@ -69,7 +69,8 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
                 tool_calls,
             } => {
                 let mut parts = std::mem::take(&mut thoughts);
-                // Clients write an empty text for a message that has only calls; providers reject it.
+                // Clients write an empty text for a message that has only calls; providers reject
+                // it.
                 if let Some(text) = content
                     && !text.is_empty()
                 {

@@ -268,7 +268,8 @@ impl Sequence {
         }
         self.phase = Phase::Running;
         if let Some(input) = &started.input {
-            // Only those not known yet: the client does not replace a message it has by the input's.
+            // Only those not known yet: the client does not replace a message it has by the
+            // input's.
             self.entities.seed(&input.messages, false);
         }
         Ok(true)

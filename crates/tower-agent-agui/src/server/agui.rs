@@ -122,8 +122,8 @@ impl AgUi {
             .await
     }
 
-    /// Runs the agent for a client that is connected in another way, for this principal, who has these
-    /// [roles](super::AgUiBuilder::roles).
+    /// Runs the agent for a client that is connected in another way, for this principal, who has
+    /// these [roles](super::AgUiBuilder::roles).
     ///
     /// # Errors
     ///
@@ -157,8 +157,8 @@ impl AgUi {
     }
 
     /// Answers a question in place of its thread's client, as an approver with these roles: the
-    /// agent goes on while the returned run is read, and its client need not be connected. The client
-    /// receives what it has missed with its next run.
+    /// agent goes on while the returned run is read, and its client need not be connected. The
+    /// client receives what it has missed with its next run.
     ///
     /// The tools of the client, its context and its forwarded properties are not available.
     ///
@@ -166,8 +166,8 @@ impl AgUi {
     ///
     /// Fails before anything has run if the question is not open, has
     /// [expired](tower_agent::Interrupt::with_expiry), is not [for one of the
-    /// roles](tower_agent::Interrupt::for_role) or not of this server, if another run is active in the
-    /// thread, or the server is [stateless](super::AgUiBuilder::stateless).
+    /// roles](tower_agent::Interrupt::for_role) or not of this server, if another run is active in
+    /// the thread, or the server is [stateless](super::AgUiBuilder::stateless).
     pub async fn answer(
         &self,
         key: ThreadKey,
@@ -187,9 +187,9 @@ impl AgUi {
     }
 
     /// Answers the questions of this server's threads that have
-    /// [expired](tower_agent::Interrupt::with_expiry) with the outcomes that they name, and lets the agent
-    /// go on until those runs end, a few at once. Returns the number of these threads. Call it
-    /// periodically: otherwise the agent goes on with the next run of the client.
+    /// [expired](tower_agent::Interrupt::with_expiry) with the outcomes that they name, and lets
+    /// the agent go on until those runs end, a few at once. Returns the number of these threads.
+    /// Call it periodically: otherwise the agent goes on with the next run of the client.
     ///
     /// ```
     /// use std::time::Duration;
@@ -211,8 +211,8 @@ impl AgUi {
     /// # Errors
     ///
     /// Fails if the store cannot be read, or the server is
-    /// [stateless](super::AgUiBuilder::stateless). A thread that cannot go on now, as another run is active
-    /// in it, is left to the next call.
+    /// [stateless](super::AgUiBuilder::stateless). A thread that cannot go on now, as another run
+    /// is active in it, is left to the next call.
     pub async fn answer_expired(&self) -> Result<usize, InputError> {
         let mut query = Some(ThreadQuery::new().server(self.name.clone()));
         let mut expired = Vec::new();
@@ -254,18 +254,18 @@ impl AgUi {
         AgUiRun::new(self.served(), begun, input, roles, permit)
     }
 
-    /// Shuts the server down: no new run begins, those that are active have so long to end, the others
-    /// are stopped, and everything is saved.
+    /// Shuts the server down: no new run begins, those that are active have so long to end, the
+    /// others are stopped, and everything is saved.
     ///
-    /// Requests are answered with 503 and `Retry-After` from now on. A run that is stopped ends with a
-    /// `RUN_ERROR` of the code `shutting_down`; its progress is saved and its thread is free, so that
-    /// the client goes on at once with another process: with the same request again, as after a
-    /// connection that broke. That a client does not read does not matter. Runs that wait for an answer
-    /// have ended already, and their questions stay open.
+    /// Requests are answered with 503 and `Retry-After` from now on. A run that is stopped ends
+    /// with a `RUN_ERROR` of the code `shutting_down`; its progress is saved and its thread is
+    /// free, so that the client goes on at once with another process: with the same request again,
+    /// as after a connection that broke. That a client does not read does not matter. Runs that
+    /// wait for an answer have ended already, and their questions stay open.
     ///
     /// Returns when no run is active and everything is saved, also of runs whose client had
-    /// disconnected: from then on the process may exit. That takes as long as the store does, longer
-    /// than the grace. A second call, with a shorter grace, ends the runs earlier. Clones of
+    /// disconnected: from then on the process may exit. That takes as long as the store does,
+    /// longer than the grace. A second call, with a shorter grace, ends the runs earlier. Clones of
     /// the server shut down with it. Dropping the future lets active runs go on.
     ///
     /// axum waits for the responses that are open, so let it stop listening afterwards:
@@ -291,13 +291,13 @@ impl AgUi {
         self.threads.finish().await;
     }
 
-    /// Returns the events that show a stored thread to its user, on another device or after a reload;
-    /// `None` if it is not known, or not of this server.
+    /// Returns the events that show a stored thread to its user, on another device or after a
+    /// reload; `None` if it is not known, or not of this server.
     ///
-    /// They are those of a run that does nothing: its state, its messages and, for those who may answer
-    /// them, its open interrupts. The messages are in the form in which the client has them, with the
-    /// same ids, and the callbacks around the translation decide about the events as about those of any
-    /// run. A [`GET`](super) request receives them.
+    /// They are those of a run that does nothing: its state, its messages and, for those who may
+    /// answer them, its open interrupts. The messages are in the form in which the client has them,
+    /// with the same ids, and the callbacks around the translation decide about the events as about
+    /// those of any run. A [`GET`](super) request receives them.
     ///
     /// ```
     /// use tower_agent_agui::AgUi;

@@ -16,8 +16,8 @@ use crate::run::AgUiRun;
 use crate::sse;
 use crate::wire::Event;
 
-/// The response body of an [`AgUi`](super::AgUi): an error as JSON, or the events of a run or of a stored
-/// thread as server-sent events. Dropping the body stops the run.
+/// The response body of an [`AgUi`](super::AgUi): an error as JSON, or the events of a run or of a
+/// stored thread as server-sent events. Dropping the body stops the run.
 #[derive(Debug)]
 pub struct Body(Kind);
 

@@ -102,10 +102,10 @@ impl AgUiBuilder {
         self
     }
 
-    /// Sets how many values of JSON a body may have: arrays, what is in them and in objects, and objects,
-    /// each of which counts as five. A value takes up to 100 times the memory of its text, so their
-    /// number bounds what a body takes. Defaults to 32,768, some 1,000 turns with a tool call each; with
-    /// bodies of 4 MiB, that is at most 6 times the body.
+    /// Sets how many values of JSON a body may have: arrays, what is in them and in objects, and
+    /// objects, each of which counts as five. A value takes up to 100 times the memory of its text,
+    /// so their number bounds what a body takes. Defaults to 32,768, some 1,000 turns with a tool
+    /// call each; with bodies of 4 MiB, that is at most 6 times the body.
     ///
     /// ```
     /// use tower_agent_agui::AgUi;
@@ -127,8 +127,8 @@ impl AgUiBuilder {
     /// Sets how many runs there may be at once, from the time that a request is accepted until its
     /// response has ended or is dropped. Others are rejected, with 503. Defaults to 1,000.
     ///
-    /// A limit of concurrency around the server is none of runs: such a layer counts a request until
-    /// the head of its response.
+    /// A limit of concurrency around the server is none of runs: such a layer counts a request
+    /// until the head of its response.
     ///
     /// ```
     /// use tower_agent_agui::AgUi;
@@ -155,12 +155,13 @@ impl AgUiBuilder {
         self
     }
 
-    /// Sets how long a run may take, from its start to the end of its stream. Then it is stopped: its
-    /// progress is saved, and the stream ends with a `RUN_ERROR` of the code `timeout`. Defaults to no
-    /// limit.
+    /// Sets how long a run may take, from its start to the end of its stream. Then it is stopped:
+    /// its progress is saved, and the stream ends with a `RUN_ERROR` of the code `timeout`.
+    /// Defaults to no limit.
     ///
     /// A `TimeoutLayer` around the server bounds the time until the response's head alone, which is
-    /// there before the run has done anything; one around the agent's model or tools bounds each call.
+    /// there before the run has done anything; one around the agent's model or tools bounds each
+    /// call.
     ///
     /// ```
     /// use std::time::Duration;
@@ -198,8 +199,8 @@ impl AgUiBuilder {
     }
 
     /// Lets a client send only what is new: an input without any message that the server knows
-    /// continues the thread. By default it replaces the conversation, as any message that the client
-    /// omits is dropped.
+    /// continues the thread. By default it replaces the conversation, as any message that the
+    /// client omits is dropped.
     ///
     /// The ids of new messages have to be new in their thread. Has no effect on a server without
     /// threads of its own.
@@ -221,9 +222,9 @@ impl AgUiBuilder {
         self
     }
 
-    /// Sets which URLs a client may put into a message, for images, audio and documents. Defaults to
-    /// public ones: `https`, and a host that is neither an address, nor a local name, nor one at which
-    /// a provider keeps files. The function decides alone; see
+    /// Sets which URLs a client may put into a message, for images, audio and documents. Defaults
+    /// to public ones: `https`, and a host that is neither an address, nor a local name, nor one at
+    /// which a provider keeps files. The function decides alone; see
     /// [`Threads::allow_urls`](crate::threads::Threads::allow_urls).
     ///
     /// ```
@@ -323,16 +324,16 @@ impl AgUiBuilder {
         self
     }
 
-    /// Sets the function that chooses what the client reads of an error: of a run or a subagent that
-    /// failed, and of a tool whose result is the text of an error. `None` stands for the default, a
-    /// general text with the [id of the run](RunContext::run_id).
+    /// Sets the function that chooses what the client reads of an error: of a run or a subagent
+    /// that failed, and of a tool whose result is the text of an error. `None` stands for the
+    /// default, a general text with the [id of the run](RunContext::run_id).
     ///
     /// An error may quote a provider, a database or a rule, so its own text is not sent unless this
     /// function returns it. The whole error goes to the log, as a `tracing` warning with the same
     /// id. The code of a failed run, which is that of its [kind](Error::kind), is always sent.
     ///
-    /// A failed tool has the kind [`Tool`](tower_agent::ErrorKind::Tool) here, and the text that the
-    /// model reads. The words of the application itself are sent as they are: a
+    /// A failed tool has the kind [`Tool`](tower_agent::ErrorKind::Tool) here, and the text that
+    /// the model reads. The words of the application itself are sent as they are: a
     /// [`ToolResponse::error`](tower_agent::ToolResponse::error), and the text of
     /// [`tool_failure_message`](tower_agent::AgentBuilder::tool_failure_message).
     ///
@@ -363,21 +364,22 @@ impl AgUiBuilder {
         self
     }
 
-    /// Lets clients send system and developer messages. By default they are rejected: whoever can send a
-    /// request could change what the agent was told. Tell it with
+    /// Lets clients send system and developer messages. By default they are rejected: whoever can
+    /// send a request could change what the agent was told. Tell it with
     /// [`instructions`](tower_agent::agent::AgentBuilder::instructions).
     pub fn allow_system_messages(mut self) -> Self {
         self.threads = self.threads.allow_system_messages();
         self
     }
 
-    /// Sets the function that returns the roles of the sender of a request, such as `support`, for example
-    /// from what an authentication layer has put into the extensions. Without it nobody has a role.
+    /// Sets the function that returns the roles of the sender of a request, such as `support`, for
+    /// example from what an authentication layer has put into the extensions. Without it nobody has
+    /// a role.
     ///
-    /// A client needs the role to answer a question [for it](tower_agent::Interrupt::for_role). Others
-    /// are told that somebody is waited for, and see nothing of the question. A role gives no access to
-    /// the threads of others: those answer questions there with the [principal](Self::principal) of the
-    /// thread.
+    /// A client needs the role to answer a question [for it](tower_agent::Interrupt::for_role).
+    /// Others are told that somebody is waited for, and see nothing of the question. A role gives
+    /// no access to the threads of others: those answer questions there with the
+    /// [principal](Self::principal) of the thread.
     ///
     /// ```
     /// use tower_agent_agui::AgUi;
@@ -411,12 +413,13 @@ impl AgUiBuilder {
         self
     }
 
-    /// Sets how long the thread of a process that has died is not available. Defaults to 30 seconds.
+    /// Sets how long the thread of a process that has died is not available. Defaults to 30
+    /// seconds.
     ///
-    /// A run has its thread until it ends, however long that takes, and other runs of the thread are
-    /// rejected meanwhile, with `409` and `Retry-After`. After the lease of a process that has died,
-    /// another run may take over: open calls do not run, and late results of the first run are not
-    /// saved.
+    /// A run has its thread until it ends, however long that takes, and other runs of the thread
+    /// are rejected meanwhile, with `409` and `Retry-After`. After the lease of a process that has
+    /// died, another run may take over: open calls do not run, and late results of the first run
+    /// are not saved.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.threads = self.threads.lease(lease);
         self

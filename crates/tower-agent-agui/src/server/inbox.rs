@@ -9,8 +9,8 @@ use tower_agent_threads::{
     Continuation, Inbox, QuestionPage, Refusal, Roles, ThreadKey, ThreadQuery,
 };
 
-/// The questions of the server's threads. The client of a thread receives what the agent does next with its
-/// next run.
+/// The questions of the server's threads. The client of a thread receives what the agent does next
+/// with its next run.
 impl Inbox for AgUi {
     async fn questions(&self, query: &ThreadQuery, roles: &Roles) -> Result<QuestionPage, Refusal> {
         let is_of_other = |server: &Arc<str>| **server != *self.name;

@@ -1,8 +1,9 @@
 //! `Service<http::Request<B>, Response = http::Response<Body>>`
 //!
 //! Serves an agent over HTTP: a client posts a [`RunAgentInput`](crate::RunAgentInput) as JSON and
-//! receives server-sent events. With `GET` and the query `threadId=..` it receives the events that show a
-//! [stored thread](crate#several-devices). [`AgUi`] is a service for any HTTP server; in axum it is one line:
+//! receives server-sent events. With `GET` and the query `threadId=..` it receives the events that
+//! show a [stored thread](crate#several-devices). [`AgUi`] is a service for any HTTP server; in
+//! axum it is one line:
 //!
 //! ```
 //! # use tower_agent::Agent;
@@ -17,8 +18,8 @@
 //!
 //! # Limits
 //!
-//! A layer around the server sees the response's head and not the run, which is its body: a limit of
-//! concurrency there bounds no runs. So the server has limits of its own:
+//! A layer around the server sees the response's head and not the run, which is its body: a limit
+//! of concurrency there bounds no runs. So the server has limits of its own:
 //!
 //! | limit | default |
 //! |---|---|
@@ -31,18 +32,19 @@
 //!
 //! A thread that is read with `GET` counts as a run until its response is sent.
 //!
-//! For the same reason, tower-http's `TimeoutLayer` around the server bounds no run, only the time until
-//! its stream begins: `max_run_time` bounds the stream.
+//! For the same reason, tower-http's `TimeoutLayer` around the server bounds no run, only the time
+//! until its stream begins: `max_run_time` bounds the stream.
 //!
-//! With these, the input of a run takes at most 6 times `max_body_size` of memory while the run lasts,
-//! and all inputs `max_runs` times that. The run itself is the agent's: a
-//! `tower::limit::ConcurrencyLimitLayer` around the *agent* makes runs wait in place of refusing them.
+//! With these, the input of a run takes at most 6 times `max_body_size` of memory while the run
+//! lasts, and all inputs `max_runs` times that. The run itself is the agent's: a
+//! `tower::limit::ConcurrencyLimitLayer` around the *agent* makes runs wait in place of refusing
+//! them.
 //!
 //! # Shutdown
 //!
 //! [`AgUi::shutdown`] ends the runs in order when the process is told to stop. The guide on
-//! [deployment](https://docs.rs/tower-agent-durable/latest/tower_agent_durable/guide/deployment) has the
-//! rest: settings, upgrades, proxies and several processes.
+//! [deployment](https://docs.rs/tower-agent-durable/latest/tower_agent_durable/guide/deployment)
+//! has the rest: settings, upgrades, proxies and several processes.
 //!
 //! # Errors
 //!

@@ -19,7 +19,8 @@ where
         return Err(too_large(limits));
     }
     let body = Limited::new(body, limits.body).collect();
-    // Of the whole: a body that comes a byte at a time would keep its permit for as long as it likes.
+    // Of the whole: a body that comes a byte at a time would keep its permit for as long as it
+    // likes.
     let body = tokio::time::timeout(limits.body_time, body)
         .await
         .map_err(|_| too_slow(limits))?

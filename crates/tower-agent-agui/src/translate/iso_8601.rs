@@ -16,8 +16,8 @@ pub(super) fn iso_8601(at: SystemTime) -> String {
 
 /// Returns the year, month and day of the Gregorian calendar, this number of days after 1970-01-01.
 fn date(days: u64) -> (u64, u64, u64) {
-    // Years that begin with March: the leap day is then the last of its year. 400 of them always have
-    // 146,097 days, and 1970-01-01 is 719,468 days after 0000-03-01.
+    // Years that begin with March: the leap day is then the last of its year. 400 of them always
+    // have 146,097 days, and 1970-01-01 is 719,468 days after 0000-03-01.
     let days = days + 719_468;
     let era = days / 146_097;
     let day_of_era = days % 146_097;

@@ -92,8 +92,8 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
             out.push(started(run));
             if let Some(latest) = &run.latest {
                 let shown = lock(&run.shown);
-                // A client keeps the order of what it has and adds the rest at the end, so the latest
-                // are taken away first.
+                // A client keeps the order of what it has and adds the rest at the end, so the
+                // latest are taken away first.
                 if !latest.is_empty() {
                     out.push(shown.snapshot_without(latest));
                 }
@@ -216,8 +216,8 @@ fn interrupted(
     let (calls, questions): (Vec<_>, Vec<_>) = pending
         .iter()
         .partition(|interrupt| interrupt.reason == client_tool::REASON);
-    // A client that reads of a question must answer it before it can go on, so it reads only of those
-    // that it can answer.
+    // A client that reads of a question must answer it before it can go on, so it reads only of
+    // those that it can answer.
     let (questions, others): (Vec<_>, Vec<_>) = questions
         .into_iter()
         .partition(|interrupt| run.roles.may_answer(&interrupt.answerer));
@@ -244,8 +244,8 @@ fn interrupted(
     out.push(finished(run, Some(outcome)));
 }
 
-/// Returns the activity that shows whom the thread waits for: nobody if there are no questions. It says nothing of the questions, which are
-/// not for this client.
+/// Returns the activity that shows whom the thread waits for: nobody if there are no questions. It
+/// says nothing of the questions, which are not for this client.
 fn waiting(run: &TranslateRun, questions: &[&tower_agent::error::Interrupt]) -> Event {
     let mut waits = Vec::new();
     for question in questions {

@@ -190,7 +190,8 @@ pub enum InputErrorKind {
     Busy,
     /// The server has as many runs at once as it [may](crate::AgUiBuilder::max_runs).
     Overloaded,
-    /// The principal has as many runs at once as it [may](crate::AgUiBuilder::max_runs_per_principal).
+    /// The principal has as many runs at once as it
+    /// [may](crate::AgUiBuilder::max_runs_per_principal).
     TooManyRuns,
     /// The server [shuts down](crate::AgUi::shutdown): another one takes the same request.
     ShuttingDown,

@@ -253,7 +253,8 @@ impl From<tower_agent::message::Usage> for TokenUsage {
     }
 }
 
-/// Returns the count unless it is zero, since a provider that does not report a count leaves it zero.
+/// Returns the count unless it is zero, since a provider that does not report a count leaves it
+/// zero.
 fn nonzero(tokens: u64) -> Option<u64> {
     (tokens > 0).then_some(tokens)
 }

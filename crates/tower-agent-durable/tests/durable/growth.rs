@@ -2,6 +2,7 @@
 
 use tower::{Layer, ServiceExt};
 use tower_agent::testing::{ScriptedModel, Turn};
+use test_support::property::sample;
 use tower_agent::{Agent, AgentRequest, Effect};
 use tower_agent_durable::journal::{Durable, Journal};
 use tower_agent_durable::{Session, SessionKey, SessionLayer, SessionStore, Sqlite};
@@ -12,11 +13,7 @@ use crate::support::{Count, calling, counting, durable};
 
 /// Returns the number of turns of the long conversation.
 fn turns() -> u32 {
-    if std::env::var_os("EVERY_POINT").is_some() {
-        400
-    } else {
-        100
-    }
+    sample(100, 400)
 }
 
 /// The maximum weight of a step with its share of the run, in bytes.

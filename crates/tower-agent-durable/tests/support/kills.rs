@@ -116,10 +116,3 @@ pub(crate) fn check_questions(folder: &Path, points: &[String], what: &str) {
     }
 }
 
-/// Returns how far apart the points are that are tried: with `EVERY_POINT=1`, each is.
-pub(crate) fn apart(points: usize) -> usize {
-    match std::env::var_os("EVERY_POINT") {
-        Some(_) => 1,
-        None => points,
-    }
-}

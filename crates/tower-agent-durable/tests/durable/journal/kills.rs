@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures::FutureExt;
 use serde_json::{Value, json};
+use test_support::property::sample;
 use tokio::sync::Notify;
 use tower::service_fn;
 use tower_agent::callback::before_tool;
@@ -32,7 +33,7 @@ use crate::support::folder::Folder;
 use crate::support::place::Database;
 use crate::support::server::Server;
 
-/// The users, and the number of kills on each database: all of them with `EVERY_POINT=1`.
+/// The users, and the number of kills on each database: all of them at length.
 const USERS: [&str; 2] = ["ada", "bob"];
 const KILLS: u32 = 1000;
 const SAMPLE: u32 = 50;
@@ -455,11 +456,7 @@ async fn check(world: &World, ended: [Result<AgentResponse>; 2], database: &impl
 
 /// Makes cases until there were this many kills. `new` returns an empty database.
 async fn kill<D: Database>(new: impl AsyncFn(u64) -> D) {
-    let all = if std::env::var_os("EVERY_POINT").is_some() {
-        KILLS
-    } else {
-        SAMPLE
-    };
+    let all = sample(SAMPLE, KILLS);
     let mut sums = World::default();
     let mut case = 0;
     while sums.kills < all {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::Value;
+use test_support::property::sample;
 use tokio::sync::Semaphore;
 use tower_agent::{Agent, AgentRequest, Effect, Tool};
 use tower_agent_durable::journal::{Durable, Journal, RunQuery};
@@ -17,11 +18,8 @@ use crate::support::{Count, calling, counting};
 
 /// Returns the number of runs, and the time that a call may wait for a connection.
 fn load() -> (usize, Duration) {
-    if std::env::var_os("EVERY_CASE").is_some() {
-        return (10_000, Duration::from_secs(10));
-    }
-    // All of them take longer than that.
-    (400, Duration::from_millis(250))
+    // All of them take longer than a call may wait.
+    sample((400, Duration::from_millis(250)), (10_000, Duration::from_secs(10)))
 }
 
 /// Makes all runs at once. Each has two model calls and a payment.

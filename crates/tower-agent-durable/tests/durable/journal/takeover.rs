@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::runtime::{self, Runtime};
+use test_support::property::sample;
 use tower_agent_durable::journal::{Begun, Journal, JournalError};
 
 use super::kill::at_each;
@@ -10,7 +11,7 @@ use super::program::{Process, Program};
 use crate::support::Count;
 use crate::support::conformance::{input, intent, step};
 use crate::support::fate::Fate;
-use crate::support::kills::{apart, end, lines};
+use crate::support::kills::{end, lines};
 use crate::support::server::Server;
 
 const ASKS: &str = "stops at asks";
@@ -36,7 +37,7 @@ fn overtaken_at_each_point(new: impl Fn() -> Program + Sync) {
     let points = lines(&whole.folder(), "points").len();
 
     let (tried, stopped, refused, asked) = <(Count, Count, Count, Count)>::default();
-    at_each(points, apart(4), |point| {
+    at_each(points, sample(4, 1), |point| {
         tried.one();
         let program = new();
         let root = program.folder();
@@ -110,7 +111,7 @@ fn race(new: impl Fn() -> Program + Sync) {
     let whole = new();
     assert!(whole.run(None).success());
     let expected = end(&whole.folder());
-    for round in (0..30).step_by(apart(4)) {
+    for round in (0..30).step_by(sample(4, 1)) {
         let program = new();
         let mut processes = [(); 2].map(|()| program.start([Fate::stop(1), Fate::stop("asks")]));
         for process in &mut processes {

@@ -4,11 +4,11 @@
 //! have had an influence.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
+use test_support::property::{sample, seed};
 use tower::service_fn;
 use tower_agent::callback::before_model;
 use tower_agent::message::{Messages, ToolCall};
@@ -425,15 +425,8 @@ fn arguments(chance: &Chance, tool: &str, seen: &str, references: &[String]) -> 
 
 #[tokio::test]
 async fn no_program_acts_on_untrusted_content_or_sends_what_is_private() {
-    let first = std::env::var("PROPTEST_RNG_SEED").ok();
-    let first = first.and_then(|seed| seed.parse().ok());
-    let first: u64 = first.unwrap_or_else(|| RandomState::new().hash_one("programs"));
-    let programs = if std::env::var_os("EVERY_CASE").is_some() {
-        100_000
-    } else {
-        400
-    };
-    println!("PROPTEST_RNG_SEED={first}");
+    let first = seed();
+    let programs = sample(400, 100_000);
     let mut made: BTreeMap<&str, usize> = BTreeMap::new();
     for number in 0..programs {
         let seed = first.wrapping_add(number);
