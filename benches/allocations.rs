@@ -125,7 +125,8 @@ fn an_async_hook_allocates_only_where_its_future_is_large() {
     }
 }
 
-/// The largest future of a hook that is kept in place, and the next size of one that holds pointers.
+/// The largest future of a hook that is kept in place, and the next size of one that holds
+/// pointers.
 const IN_PLACE: usize = 64;
 const BOXED: usize = IN_PLACE + size_of::<usize>();
 
@@ -284,8 +285,8 @@ fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
 
 /// A parallel team with an agent as a tool, polled this many times and dropped.
 ///
-/// Tokio lets a task that did much wait, and keeps its wakers until the runtime has turned. So nothing may
-/// be left at once where that limit is off, and nothing after the turn where it is on.
+/// Tokio lets a task that did much wait, and keeps its wakers until the runtime has turned. So
+/// nothing may be left at once where that limit is off, and nothing after the turn where it is on.
 #[test]
 fn a_large_run_leaves_nothing_behind_wherever_it_is_dropped() {
     let runtime = tokio::runtime::Builder::new_current_thread()

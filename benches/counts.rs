@@ -1,7 +1,8 @@
-//! Instructions, allocations, atomic instructions and misses of the instruction cache, counted by valgrind
-//! in the profile that users get, `release`. Runs of one build differ by less than 1 % in instructions, since some
-//! hash with random keys, and hardly in the others. Other compilers and incremental builds give other counts; set
-//! `CARGO_INCREMENTAL=0` if incremental is the default. Atomic instructions are read from x86-64 code.
+//! Instructions, allocations, atomic instructions and misses of the instruction cache, counted by
+//! valgrind in the profile that users get, `release`. Runs of one build differ by less than 1 % in
+//! instructions, since some hash with random keys, and hardly in the others. Other compilers and
+//! incremental builds give other counts; set `CARGO_INCREMENTAL=0` if incremental is the default.
+//! Atomic instructions are read from x86-64 code.
 //!
 //! ```sh
 //! cargo bench --bench counts                # shows them beside benches/counts.json
@@ -11,7 +12,8 @@
 //!
 //! The bench runs itself under callgrind with two numbers of runs; the difference is the cost of
 //! the runs alone, without startup. `--row <name> <runs>` does this part, and can also be used with
-//! a profiler; so does `--row <name>: <size> <runs>` for work of growing size. `--growth` counts only that.
+//! a profiler; so does `--row <name>: <size> <runs>` for work of growing size. `--growth` counts
+//! only that.
 
 #[path = "support/callgrind.rs"]
 mod callgrind;
@@ -93,7 +95,8 @@ fn work_for(name: &str, runs: usize) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Counts items, as many at a time as there are CPUs: a count does not depend on what runs beside it.
+/// Counts items, as many at a time as there are CPUs: a count does not depend on what runs beside
+/// it.
 fn in_parallel<T: Sync, C: Send>(
     items: &[T],
     count: impl Fn(&T) -> Result<C, BoxError> + Sync,
@@ -241,8 +244,8 @@ fn compare(counts: &BTreeMap<&str, Count>) -> bool {
     grew
 }
 
-/// Prints the protocols that cost too much beside chat completions, and telemetry that costs too much although
-/// nobody receives it; returns whether there are any.
+/// Prints the protocols that cost too much beside chat completions, and telemetry that costs too
+/// much although nobody receives it; returns whether there are any.
 fn is_any_dear(counts: &BTreeMap<&str, Count>) -> bool {
     let of_chat = counted::BY_CHAT.map(|name| (name.trim_end_matches(counted::CHAT), counts[name]));
     let mut is_any = false;

@@ -1,12 +1,12 @@
 //! The cost of a model call over HTTP, compared with two handwritten loops.
 //!
 //! All use the chat-completions protocol with a server of the bench over loopback, and the same
-//! tool. The handwritten loops use reqwest. One serialises the whole conversation from typed structs
-//! at each step. The other keeps the bytes that it has sent, and appends what is new: the model's message as it came,
-//! and the result of the tool. Runs at once share the client's thread, and each has a connection. Only the CPU of that
-//! thread is counted, including kernel time; the server
-//! has its own thread and responds at once. Both threads may run anywhere in the first table, and are pinned to one CPU
-//! in the second.
+//! tool. The handwritten loops use reqwest. One serialises the whole conversation from typed
+//! structs at each step. The other keeps the bytes that it has sent, and appends what is new: the
+//! model's message as it came, and the result of the tool. Runs at once share the client's thread,
+//! and each has a connection. Only the CPU of that thread is counted, including kernel time; the
+//! server has its own thread and responds at once. Both threads may run anywhere in the first
+//! table, and are pinned to one CPU in the second.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! The memory of what waits, with 10,000 of it at once: what each has allocated, without what they share.
+//! The memory of what waits, with 10,000 of it at once: what each has allocated, without what they
+//! share.
 //!
 //! The runs make their tool calls, and then wait for a model that does not respond.
 

@@ -1,5 +1,5 @@
-//! The cost of a session as it grows: an append of its new messages, a load of all. The database has
-//! a thread of its own; both are pinned to one CPU.
+//! The cost of a session as it grows: an append of its new messages, a load of all. The database
+//! has a thread of its own; both are pinned to one CPU.
 
 mod support;
 

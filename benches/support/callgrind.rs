@@ -8,10 +8,10 @@ use std::{env, fs};
 use object::{Object, ObjectSegment};
 use tower_agent::BoxError;
 
-/// The simulated caches: size, ways and line in bytes. They are given so that those of the machine's CPU do not
-/// change a count. That of the instructions has one set: with 8 ways, as most CPUs have, functions push each other
-/// out depending on where they lie, and the misses of the same code differed by up to 6 % between two folders that
-/// it was built in.
+/// The simulated caches: size, ways and line in bytes. They are given so that those of the
+/// machine's CPU do not change a count. That of the instructions has one set: with 8 ways, as most
+/// CPUs have, functions push each other out depending on where they lie, and the misses of the same
+/// code differed by up to 6 % between two folders that it was built in.
 const CACHES: [&str; 4] = [
     "--cache-sim=yes",
     "--I1=32768,512,64",
@@ -86,8 +86,8 @@ impl Program {
         Ok(text)
     }
 
-    /// Parses callgrind's format: the totals, the number of allocator calls, and how often each atomic instruction
-    /// of this program ran.
+    /// Parses callgrind's format: the totals, the number of allocator calls, and how often each
+    /// atomic instruction of this program ran.
     fn read(&self, text: &str) -> Result<Profile, BoxError> {
         let mut profile = Profile::default();
         let mut functions = HashMap::new();
@@ -98,7 +98,8 @@ impl Program {
         let mut is_of_call = false;
         for line in text.lines() {
             if line.starts_with("0x") {
-                // The line below a call has the costs of the called function, which are listed there too.
+                // The line below a call has the costs of the called function, which are listed
+                // there too.
                 if is_of_call {
                     is_of_call = false;
                 } else if is_own {
@@ -178,8 +179,8 @@ const ALLOCATORS: [&str; 5] = [
     "aligned_alloc",
 ];
 
-/// Returns whether the x86-64 instruction that begins here is atomic: it has the prefix `lock`, or is an `xchg` with
-/// memory, which locks without one.
+/// Returns whether the x86-64 instruction that begins here is atomic: it has the prefix `lock`, or
+/// is an `xchg` with memory, which locks without one.
 fn is_atomic(code: &[u8]) -> bool {
     const LOCK: u8 = 0xf0;
     const XCHG: [u8; 2] = [0x86, 0x87];

@@ -168,8 +168,8 @@ pub const CLOSURES: [&str; 2] = [
 /// The row of that difference.
 pub const CLOSURE: &str = "a sync closure";
 
-/// The rows with telemetry that nobody receives, those without, and by how many instructions the two may
-/// differ: 100 a call, for asking once a run, and nothing a delta but rounding.
+/// The rows with telemetry that nobody receives, those without, and by how many instructions the
+/// two may differ: 100 a call, for asking once a run, and nothing a delta but rounding.
 pub const UNHEARD: [(&str, &str, f64); 2] = [
     (
         "agent, OpenTelemetry that nobody receives",
@@ -235,7 +235,8 @@ const fn delta(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
 pub struct Count {
     pub instructions: f64,
     pub allocations: f64,
-    /// Instructions that lock the bus or the line: each reference counted, each lock taken or released.
+    /// Instructions that lock the bus or the line: each reference counted, each lock taken or
+    /// released.
     pub atomics: f64,
     /// Fetches of code that is not in the simulated first-level cache.
     pub misses: f64,

@@ -32,7 +32,8 @@ pub struct Growth {
     pub make: fn(usize) -> Box<dyn FnMut()>,
 }
 
-/// The greatest exponent of what grows as its size does: such work has parts that grow as its logarithm.
+/// The greatest exponent of what grows as its size does: such work has parts that grow as its
+/// logarithm.
 const LINEAR: f64 = 1.05;
 
 /// The rows, in the order of the output.
@@ -80,8 +81,8 @@ fn sequential(members: usize) -> Box<dyn FnMut()> {
     })
 }
 
-/// One agent that is called as a tool so many times in one turn. Each call waits once, so that all run at
-/// the same time.
+/// One agent that is called as a tool so many times in one turn. Each call waits once, so that all
+/// run at the same time.
 fn sub_agents(calls: usize) -> Box<dyn FnMut()> {
     let helper = service_fn(|_: ModelRequest| async {
         tokio::task::yield_now().await;
