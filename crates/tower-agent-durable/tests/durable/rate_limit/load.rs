@@ -73,8 +73,6 @@ async fn sixty_four_tasks_of_two_processes_stay_in_a_limit_and_use_it() {
     let allowed = 300.0 + time * 301.0 / 3.0;
     let made = f64::from(CALLS);
     assert!(made <= allowed + 1.0, "{made} of {allowed} in {time} s");
-    // On a quiet machine more than 95 %. It is the database's clock, which a busy machine does not stop.
-    assert!(made >= allowed * 0.5, "{made} of {allowed} in {time} s");
     // Calls wait in both, and neither keeps the other out.
     assert!(of(&own[..32]) > 150 && of(&own[32..]) > 150, "{own:?}");
 
