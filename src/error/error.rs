@@ -4,7 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::call_site::CallSite;
+use super::data;
 use super::kind::ErrorKind;
 use super::raised_by::RaisedBy;
 use crate::conversation::{Checkpoint, Interrupt};
@@ -40,29 +43,46 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// In a hook, `?` converts common errors of the standard library directly, and any other error once
 /// it is boxed: `load().map_err(BoxError::from)?`.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Error(pub(super) Arc<ErrorFields>);
 
 /// The fields of an error, behind one pointer: a `Result` on the path of calls stays small.
-#[derive(Clone)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct ErrorFields {
-    pub(super) kind: ErrorKind,
-    pub(super) message: Cow<'static, str>,
-    pub(super) cause: Option<Cause>,
-    pub(super) retryable: Option<bool>,
-    pub(super) retry_after: Option<Duration>,
-    pub(super) metadata: Metadata,
-    pub(super) call: Option<CallSite>,
-    pub(super) raised_by: Option<RaisedBy>,
-    pub(super) interrupts: Option<Arc<[Interrupt]>>,
+    kind: ErrorKind,
+    message: Cow<'static, str>,
+    #[serde(skip)]
+    cause: Option<Cause>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retryable: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<Duration>,
+    #[serde(skip_serializing_if = "Metadata::is_empty")]
+    metadata: Metadata,
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "data::call"
+    )]
+    call: Option<CallSite>,
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "data::raised_by"
+    )]
+    raised_by: Option<RaisedBy>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interrupts: Option<Arc<[Interrupt]>>,
     /// The text for the model, instead of kind and message.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) model_message: Option<Cow<'static, str>>,
     /// The checkpoint of a failed run.
+    #[serde(skip)]
     pub(super) checkpoint: Option<Arc<Checkpoint>>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Cause {
+enum Cause {
     /// `message` adds to the source's message.
     Below(Arc<dyn StdError + Send + Sync>),
     /// `message` is the source's own; the chain leaves the source out so as not to repeat it.
@@ -76,15 +96,7 @@ impl Error {
         Self(Arc::new(ErrorFields {
             kind,
             message: message.into(),
-            cause: None,
-            retryable: None,
-            retry_after: None,
-            metadata: Metadata::default(),
-            call: None,
-            raised_by: None,
-            interrupts: None,
-            model_message: None,
-            checkpoint: None,
+            ..ErrorFields::default()
         }))
     }
 

@@ -90,35 +90,39 @@ impl ErrorKind {
     /// Returns a stable name for use by other programs, such as on the wire or in a metric.
     #[must_use]
     pub const fn code(self) -> &'static str {
+        self.code_and_text().0
+    }
+
+    const fn code_and_text(self) -> (&'static str, &'static str) {
         match self {
-            Self::Aborted => "aborted",
-            Self::Interrupted => "interrupted",
-            Self::InvocationEnded => "invocation_ended",
-            Self::Cancelled => "cancelled",
-            Self::Timeout => "timeout",
-            Self::RateLimited => "rate_limited",
-            Self::Overloaded => "overloaded",
-            Self::Auth => "auth",
-            Self::NotFound => "not_found",
-            Self::InvalidRequest => "invalid_request",
-            Self::ContextLength => "context_length",
-            Self::ContentFilter => "content_filter",
-            Self::Provider => "provider",
-            Self::Connection => "connection",
-            Self::Protocol => "protocol",
-            Self::Tool => "tool",
-            Self::UnknownTool => "unknown_tool",
-            Self::InvalidArguments => "invalid_arguments",
-            Self::InvalidAnswer => "invalid_answer",
-            Self::MaxIterations => "max_iterations",
-            Self::MaxNesting => "max_nesting",
-            Self::BudgetExceeded => "budget_exceeded",
-            Self::Denied => "denied",
-            Self::Conflict => "conflict",
-            Self::Expired => "expired",
-            Self::Store => "store",
-            Self::Callback => "callback",
-            Self::Other => "other",
+            Self::Aborted => ("aborted", "aborted"),
+            Self::Interrupted => ("interrupted", "interrupted"),
+            Self::InvocationEnded => ("invocation_ended", "invocation ended"),
+            Self::Cancelled => ("cancelled", "cancelled"),
+            Self::Timeout => ("timeout", "timed out"),
+            Self::RateLimited => ("rate_limited", "rate limited"),
+            Self::Overloaded => ("overloaded", "overloaded"),
+            Self::Auth => ("auth", "not authorised"),
+            Self::NotFound => ("not_found", "not found"),
+            Self::InvalidRequest => ("invalid_request", "invalid request"),
+            Self::ContextLength => ("context_length", "context too long"),
+            Self::ContentFilter => ("content_filter", "blocked by a content filter"),
+            Self::Provider => ("provider", "provider failed"),
+            Self::Connection => ("connection", "connection failed"),
+            Self::Protocol => ("protocol", "protocol violation"),
+            Self::Tool => ("tool", "tool failed"),
+            Self::UnknownTool => ("unknown_tool", "unknown tool"),
+            Self::InvalidArguments => ("invalid_arguments", "invalid arguments"),
+            Self::InvalidAnswer => ("invalid_answer", "invalid answer"),
+            Self::MaxIterations => ("max_iterations", "too many iterations"),
+            Self::MaxNesting => ("max_nesting", "too many nested agents"),
+            Self::BudgetExceeded => ("budget_exceeded", "budget exceeded"),
+            Self::Denied => ("denied", "denied"),
+            Self::Conflict => ("conflict", "conflict"),
+            Self::Expired => ("expired", "expired"),
+            Self::Store => ("store", "store failed"),
+            Self::Callback => ("callback", "callback failed"),
+            Self::Other => ("other", "failed"),
         }
     }
 
@@ -134,62 +138,13 @@ impl ErrorKind {
             Self::MaxIterations => "raise `max_iterations`, or stop earlier with `stop_when`",
             Self::MaxNesting => "raise `max_nesting` on the outermost agent, or nest fewer agents",
             Self::BudgetExceeded => "raise the limit, or ask for less",
-            Self::Aborted
-            | Self::Interrupted
-            | Self::InvocationEnded
-            | Self::Cancelled
-            | Self::Timeout
-            | Self::RateLimited
-            | Self::Overloaded
-            | Self::InvalidRequest
-            | Self::ContentFilter
-            | Self::Provider
-            | Self::Protocol
-            | Self::Tool
-            | Self::UnknownTool
-            | Self::InvalidArguments
-            | Self::InvalidAnswer
-            | Self::Denied
-            | Self::Conflict
-            | Self::Expired
-            | Self::Store
-            | Self::Callback
-            | Self::Other => return None,
+            _ => return None,
         })
     }
 }
 
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Aborted => "aborted",
-            Self::Interrupted => "interrupted",
-            Self::InvocationEnded => "invocation ended",
-            Self::Cancelled => "cancelled",
-            Self::Timeout => "timed out",
-            Self::RateLimited => "rate limited",
-            Self::Overloaded => "overloaded",
-            Self::Auth => "not authorised",
-            Self::NotFound => "not found",
-            Self::InvalidRequest => "invalid request",
-            Self::ContextLength => "context too long",
-            Self::ContentFilter => "blocked by a content filter",
-            Self::Provider => "provider failed",
-            Self::Connection => "connection failed",
-            Self::Protocol => "protocol violation",
-            Self::Tool => "tool failed",
-            Self::UnknownTool => "unknown tool",
-            Self::InvalidArguments => "invalid arguments",
-            Self::InvalidAnswer => "invalid answer",
-            Self::MaxIterations => "too many iterations",
-            Self::MaxNesting => "too many nested agents",
-            Self::BudgetExceeded => "budget exceeded",
-            Self::Denied => "denied",
-            Self::Conflict => "conflict",
-            Self::Expired => "expired",
-            Self::Store => "store failed",
-            Self::Callback => "callback failed",
-            Self::Other => "failed",
-        })
+        f.write_str(self.code_and_text().1)
     }
 }

@@ -1,8 +1,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::Serialize;
+
 /// The callback and hook that raised an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RaisedBy {
     /// The [`name`](crate::Callback::name) of the callback or wrap.
