@@ -8,7 +8,7 @@ use crate::message::Arguments;
 
 /// The schema of an answer of one type. Its root is an object, as providers require: any other type
 /// is wrapped in one, like the arguments of a tool.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct AnswerSchema {
     parameters: Parameters,
     /// The schema for the provider.

@@ -60,22 +60,6 @@ impl From<InvalidArguments> for Error {
     }
 }
 
-impl From<Misfit<'_>> for InvalidArguments {
-    fn from(
-        Misfit {
-            field,
-            problem,
-            expected,
-        }: Misfit<'_>,
-    ) -> Self {
-        Self {
-            field,
-            problem,
-            expected: Some(expected.clone()),
-        }
-    }
-}
-
 /// Parses the model's text as an `A`, without loss. Text that does not match is parsed as a value,
 /// to find the problem.
 pub(super) fn parse_text<A: DeserializeOwned>(
@@ -177,7 +161,15 @@ pub(super) fn parse<A: DeserializeOwned>(
 
 fn check_types(arguments: &Value, schema: &Value) -> Result<(), InvalidArguments> {
     match misfit(arguments, schema) {
-        Some(misfit) => Err(misfit.into()),
+        Some(Misfit {
+            field,
+            problem,
+            expected,
+        }) => Err(InvalidArguments {
+            field,
+            problem,
+            expected: Some(expected.clone()),
+        }),
         None => Ok(()),
     }
 }

@@ -163,15 +163,6 @@ impl ToolRequest {
     /// whenever this call is made, also in another process, if the run has the same
     /// [id](crate::AgentRequest::with_run_id). In a durable run it is also the same whatever a callback makes
     /// of the arguments.
-    ///
-    /// ```
-    /// use serde_json::json;
-    /// use tower_agent::ToolRequest;
-    /// use tower_agent::message::ToolCall;
-    ///
-    /// let pay = ToolRequest::new(ToolCall::new("call_1", "pay", json!({ "amount": 5 })));
-    /// assert_eq!(pay.idempotency_key(), pay.clone().idempotency_key());
-    /// ```
     #[must_use]
     pub fn idempotency_key(&self) -> String {
         if let Some(IdempotencyKey(key)) = self.extensions.get() {

@@ -53,24 +53,7 @@ impl ToolResponse {
         }
     }
 
-    /// Creates a response from a value of any type that serialises.
-    ///
-    /// ```
-    /// use serde::Serialize;
-    /// use serde_json::json;
-    /// use tower_agent::ToolResponse;
-    ///
-    /// #[derive(Serialize)]
-    /// struct Weather {
-    ///     celsius: f64,
-    /// }
-    ///
-    /// # fn main() -> tower_agent::Result<()> {
-    /// let response = ToolResponse::json(Weather { celsius: 21.5 })?;
-    /// assert_eq!(response.value(), &json!({ "celsius": 21.5 }));
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Creates a response from a value of any type that serialises, as [`Json`](super::Json) does.
     ///
     /// # Errors
     ///

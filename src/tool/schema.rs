@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 /// The parameters of a tool with arguments of type `A`: an object's schema, as every provider
 /// requires, and the form of the `A` in the object.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Parameters {
     pub(super) schema: Value,
     pub(super) form: ArgumentsForm,
@@ -50,7 +50,9 @@ impl Parameters {
             )
         } else if root.keys().all(|keyword| keyword == "description") {
             // A schema that says nothing about the type: any object, as providers require one.
-            root.extend(any_object());
+            root.insert("type".into(), json!("object"));
+            root.insert("properties".into(), json!({}));
+            root.insert("additionalProperties".into(), json!(true));
             (schema.to_value(), ArgumentsForm::Anything)
         } else {
             (generate::<Wrapped<A>>().to_value(), ArgumentsForm::Property)
@@ -106,14 +108,6 @@ fn is_plain_object(schema: &Map<String, Value>) -> bool {
     ];
     schema.get("type") == Some(&json!("object"))
         && !choices.iter().any(|keyword| schema.contains_key(*keyword))
-}
-
-fn any_object() -> Map<String, Value> {
-    Map::from_iter([
-        ("type".to_owned(), json!("object")),
-        ("properties".to_owned(), json!({})),
-        ("additionalProperties".to_owned(), json!(true)),
-    ])
 }
 
 /// Replaces schemas for single positions of a list, which providers do not support: each position

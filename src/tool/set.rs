@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -87,6 +88,19 @@ impl InvalidTool {
     }
 }
 
+impl Tools {
+    fn add(&mut self, tool: &Arc<ToolDeclaration>, service: BoxTool) -> Result<(), InvalidTool> {
+        match self.services.entry(tool.name().into()) {
+            Entry::Occupied(known) => Err(InvalidTool::Duplicate(known.key().clone())),
+            Entry::Vacant(free) => {
+                free.insert((self.declarations.len(), service));
+                Arc::make_mut(&mut self.declarations).push(tool.clone());
+                Ok(())
+            }
+        }
+    }
+}
+
 impl ToolSet {
     /// Creates an empty set.
     #[must_use]
@@ -101,15 +115,8 @@ impl ToolSet {
     /// Fails if a tool has the same name, or if a provider would reject the name or the parameters.
     pub fn insert(&mut self, tool: Tool) -> Result<(), InvalidTool> {
         InvalidTool::check(tool.declaration())?;
-        let name: Arc<str> = tool.declaration().name().into();
-        if self.0.services.contains_key(&name) {
-            return Err(InvalidTool::Duplicate(name));
-        }
-        let tools = Arc::make_mut(&mut self.0);
-        let index = tools.declarations.len();
-        Arc::make_mut(&mut tools.declarations).push(tool.declaration().clone());
-        tools.services.insert(name, (index, tool.into_service()));
-        Ok(())
+        let declaration = tool.declaration().clone();
+        Arc::make_mut(&mut self.0).add(&declaration, tool.into_service())
     }
 
     /// Returns the declarations that the model receives, in registration order.
@@ -133,19 +140,9 @@ impl ToolSet {
         let mut all = self.clone();
         let tools = Arc::make_mut(&mut all.0);
         for declaration in others.declarations().iter() {
-            let name: Arc<str> = declaration.name().into();
-            let Some((_, service)) = others.0.services.get(&name) else {
-                continue;
-            };
-            let index = tools.declarations.len();
-            // Checked after it is inserted: on an error this copy is dropped.
-            let earlier = tools
-                .services
-                .insert(name.clone(), (index, service.clone()));
-            if earlier.is_some() {
-                return Err(InvalidTool::Duplicate(name));
+            if let Some((_, service)) = others.find(declaration.name()) {
+                tools.add(declaration, service.clone())?;
             }
-            Arc::make_mut(&mut tools.declarations).push(declaration.clone());
         }
         Ok(all)
     }

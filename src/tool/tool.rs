@@ -3,19 +3,20 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use tower::service_fn;
 use tower::util::MapErr;
 use tower_layer::Layer;
 
-use super::arguments;
-use super::arguments::ToolArguments;
+use super::arguments::{self, ToolArguments};
 use super::declaration::{Effect, ToolDeclaration};
-use super::function::{Function, IntoToolFuture};
+use super::function::IntoToolFuture;
 use super::request::ToolRequest;
 use super::schema::Parameters;
 use super::service::{BoxTool, ToolService};
 use crate::context::OfCallbacks;
 use crate::error::Error;
 use crate::function::Seal;
+use crate::maybe_future::MaybeFuture;
 
 /// A tool: its declaration for the model, the service that executes it, and the layers around it.
 ///
@@ -101,11 +102,19 @@ impl Tool {
                 arguments::parse::<A>(arguments, &check_parameters)?;
                 Ok(())
             });
-        let function = Function::new(
-            move |arguments: A, request| function(arguments, request).into_tool_future(Seal),
-            parameters,
-        );
-        Self::service(declaration, function)
+        let call = Arc::new(move |request: ToolRequest| {
+            // Unchanged arguments are parsed from the model's text: a `Value` would lose large
+            // numbers and take a second pass.
+            let arguments = match request.changed_arguments() {
+                Some(changed) => arguments::parse(changed, &parameters),
+                None => arguments::parse_text(&request.call().arguments, &parameters),
+            };
+            match arguments {
+                Ok(arguments) => function(arguments, request).into_tool_future(Seal),
+                Err(invalid) => MaybeFuture::ready(Err(invalid.into())),
+            }
+        });
+        Self::service(declaration, service_fn(move |request| call(request)))
     }
 
     /// Creates a tool that a `tower::Service<ToolRequest>` executes.
