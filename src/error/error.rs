@@ -231,13 +231,6 @@ impl Error {
     }
 
     /// Returns the first error of type `T` in the source chain.
-    ///
-    /// ```
-    /// use tower_agent::Error;
-    ///
-    /// let error = Error::from("x".parse::<u8>().unwrap_err());
-    /// assert!(error.downcast_ref::<std::num::ParseIntError>().is_some());
-    /// ```
     #[must_use]
     pub fn downcast_ref<T: StdError + 'static>(&self) -> Option<&T> {
         let (Cause::Below(first) | Cause::Same(first)) = self.0.cause.as_ref()?;
@@ -252,14 +245,6 @@ impl Error {
     }
 
     /// Sets the message.
-    ///
-    /// ```
-    /// use tower_agent::{Error, ErrorKind};
-    ///
-    /// let busy = Error::new(ErrorKind::Overloaded, "busy");
-    /// let told = busy.clone().with_message(format!("{}, as always", busy.message()));
-    /// assert_eq!((told.kind(), told.message()), (ErrorKind::Overloaded, "busy, as always"));
-    /// ```
     #[must_use]
     pub fn with_message(self, message: impl Into<Cow<'static, str>>) -> Self {
         self.update(|e| {
@@ -345,27 +330,18 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ErrorFields {
-            kind,
-            message,
-            call,
-            raised_by,
-            metadata,
-            retry_after,
-            ..
-        } = &*self.0;
-        if let Some(call) = call {
+        if let Some(call) = self.call() {
             write!(f, "{call}: ")?;
         }
-        write!(f, "{kind}: {message}")?;
-        if let Some(raised_by) = raised_by {
-            write!(f, " (raised by {})", raised_by)?;
+        write!(f, "{}: {}", self.kind(), self.message())?;
+        if let Some(raised_by) = self.raised_by() {
+            write!(f, " (raised by {raised_by})")?;
         }
-        write_origin(f, metadata)?;
-        if let Some(after) = retry_after {
+        write_origin(f, self.metadata())?;
+        if let Some(after) = self.retry_after() {
             write!(f, "; retry after {} s", after.as_secs_f64())?;
         }
-        match kind.advice() {
+        match self.kind().advice() {
             Some(advice) => write!(f, "; {advice}"),
             None => Ok(()),
         }
@@ -381,37 +357,23 @@ fn write_origin(f: &mut fmt::Formatter<'_>, metadata: &Metadata) -> fmt::Result 
         ("code ", metadata.error_code()),
         ("request ", metadata.request_id()),
     ];
-    let mut known = origin
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)));
-    let Some((name, first)) = known.next() else {
-        return Ok(());
-    };
-    write!(f, " ({name}{first}")?;
-    for (name, value) in known {
-        write!(f, ", {name}{value}")?;
+    let known = origin.map(|(name, value)| value.map(|value| format!("{name}{value}")));
+    match &known.into_iter().flatten().collect::<Vec<_>>()[..] {
+        [] => Ok(()),
+        known => write!(f, " ({})", known.join(", ")),
     }
-    f.write_str(")")
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ErrorFields {
-            kind,
-            message,
-            cause,
-            call,
-            raised_by,
-            metadata,
-            ..
-        } = &*self.0;
+        let fields = &*self.0;
         f.debug_struct("Error")
-            .field("kind", kind)
-            .field("message", message)
-            .field("call", call)
-            .field("raised_by", raised_by)
-            .field("metadata", metadata)
-            .field("cause", cause)
+            .field("kind", &fields.kind)
+            .field("message", &fields.message)
+            .field("call", &fields.call)
+            .field("raised_by", &fields.raised_by)
+            .field("metadata", &fields.metadata)
+            .field("cause", &fields.cause)
             .finish_non_exhaustive()
     }
 }
