@@ -43,8 +43,7 @@ pub struct ProbeLayer {
 #[derive(Debug)]
 pub struct Probe<S> {
     inner: S,
-    shared: Arc<Mutex<ProbeCounts>>,
-    pending_polls: usize,
+    layer: ProbeLayer,
     polls_left: usize,
     ready: bool,
 }
@@ -131,8 +130,7 @@ impl<S> Layer<S> for ProbeLayer {
     fn layer(&self, inner: S) -> Self::Service {
         Probe {
             inner,
-            shared: self.shared.clone(),
-            pending_polls: self.pending_polls,
+            layer: self.clone(),
             polls_left: self.pending_polls,
             ready: false,
         }
@@ -142,13 +140,7 @@ impl<S> Layer<S> for ProbeLayer {
 impl<S: Clone> Clone for Probe<S> {
     fn clone(&self) -> Self {
         // Readiness belongs to the service that was polled: a call of a fresh clone is a violation.
-        Self {
-            inner: self.inner.clone(),
-            shared: self.shared.clone(),
-            pending_polls: self.pending_polls,
-            polls_left: self.pending_polls,
-            ready: false,
-        }
+        self.layer.layer(self.inner.clone())
     }
 }
 
@@ -162,7 +154,7 @@ where
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         if !self.ready {
-            let mut state = lock(&self.shared);
+            let mut state = lock(&self.layer.shared);
             if state.held {
                 state.waiting.push(cx.waker().clone());
                 return Poll::Pending;
@@ -180,7 +172,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let mut state = lock(&self.shared);
+        let mut state = lock(&self.layer.shared);
         state.calls += 1;
         state.violations += usize::from(!self.ready);
         state.in_flight += 1;
@@ -188,8 +180,8 @@ where
         drop(state);
         // A readiness is for one call.
         self.ready = false;
-        self.polls_left = self.pending_polls;
-        let running = OnDrop::new(self.shared.clone(), |shared| end(shared, true));
+        self.polls_left = self.layer.pending_polls;
+        let running = OnDrop::new(self.layer.shared.clone(), |shared| end(shared, true));
         ProbeFuture {
             future: self.inner.call(request),
             running,

@@ -37,11 +37,13 @@ use crate::lock::lock;
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct RecordLayer<R: Request> {
     log: Log<R>,
 }
 
 /// A service that records calls; created by [`RecordLayer`].
+#[derive(Clone)]
 pub struct Record<S, R: Request> {
     inner: S,
     log: Log<R>,
@@ -109,14 +111,6 @@ impl<R: Request> Default for RecordLayer<R> {
     }
 }
 
-impl<R: Request> Clone for RecordLayer<R> {
-    fn clone(&self) -> Self {
-        Self {
-            log: self.log.clone(),
-        }
-    }
-}
-
 impl<R: Request> fmt::Debug for RecordLayer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecordLayer")
@@ -131,15 +125,6 @@ impl<S, R: Request> Layer<S> for RecordLayer<R> {
     fn layer(&self, inner: S) -> Self::Service {
         Record {
             inner,
-            log: self.log.clone(),
-        }
-    }
-}
-
-impl<S: Clone, R: Request> Clone for Record<S, R> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
             log: self.log.clone(),
         }
     }

@@ -1,5 +1,4 @@
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -40,18 +39,20 @@ use crate::model::{ModelRequest, ModelResponse};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ScriptedModel {
     shared: Arc<SharedScript>,
     chunk: usize,
 }
 
+#[derive(Debug)]
 struct SharedScript {
     script: Script,
     /// Number of ids given to tool calls.
     tool_calls: AtomicUsize,
 }
 
+#[derive(Debug)]
 enum Script {
     Turns {
         length: usize,
@@ -61,6 +62,7 @@ enum Script {
 }
 
 /// The turns that are left, and the requests so far.
+#[derive(Debug)]
 struct ScriptState {
     left: VecDeque<Turn>,
     requests: Vec<ModelRequest>,
@@ -173,16 +175,5 @@ impl Service<ModelRequest> for ScriptedModel {
         let shared = self.shared.clone();
         let chunk = self.chunk;
         Box::pin(async move { turn?.play(request, chunk, || shared.name_call()).await })
-    }
-}
-
-impl fmt::Debug for ScriptedModel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("ScriptedModel");
-        match &self.shared.script {
-            Script::Always(turn) => debug.field("always", turn),
-            Script::Turns { state, .. } => debug.field("left", &lock(state).left),
-        };
-        debug.finish_non_exhaustive()
     }
 }

@@ -46,13 +46,13 @@ use crate::tool::ToolDeclaration;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct StablePrefixLayer {
     record: Arc<Mutex<PrefixRecord>>,
 }
 
 /// A service that compares its requests; created by [`StablePrefixLayer`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct StablePrefix<S> {
     inner: S,
     record: Arc<Mutex<PrefixRecord>>,
@@ -85,7 +85,7 @@ pub enum PromptPart {
 }
 
 /// The prompts to compare with, and the faults so far.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct PrefixRecord {
     /// The latest prompt of each agent's loop, by run and call path.
     latest: HashMap<(String, String), (u32, Prompt)>,
@@ -93,6 +93,7 @@ struct PrefixRecord {
 }
 
 /// The parts of a request that a provider's cache depends on.
+#[derive(Debug)]
 struct Prompt {
     settings: Settings,
     tools: Vec<Arc<ToolDeclaration>>,
@@ -210,15 +211,8 @@ fn changed_setting(before: &Settings, now: &Settings) -> Option<&'static str> {
 
 impl fmt::Display for PrefixFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            agent,
-            iteration,
-            changed,
-        } = self;
-        write!(
-            f,
-            "agent `{agent}`, model call {iteration}: {changed} changed"
-        )
+        write!(f, "agent `{}`, model call ", self.agent)?;
+        write!(f, "{}: {} changed", self.iteration, self.changed)
     }
 }
 
@@ -233,14 +227,6 @@ impl fmt::Display for PromptPart {
     }
 }
 
-impl fmt::Debug for StablePrefixLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StablePrefixLayer")
-            .field("faults", &lock(&self.record).faults)
-            .finish()
-    }
-}
-
 impl<S> Layer<S> for StablePrefixLayer {
     type Service = StablePrefix<S>;
 
@@ -249,14 +235,6 @@ impl<S> Layer<S> for StablePrefixLayer {
             inner,
             record: self.record.clone(),
         }
-    }
-}
-
-impl<S: fmt::Debug> fmt::Debug for StablePrefix<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StablePrefix")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
     }
 }
 

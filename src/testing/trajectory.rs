@@ -210,10 +210,6 @@ impl Trajectory {
     }
 
     /// Asserts that a tool was called.
-    ///
-    /// # Panics
-    ///
-    /// Panics if it was not.
     #[track_caller]
     pub fn assert_called(&self, tool: &str) -> &Self {
         assert!(self.count(tool) > 0, "`{tool}` was not called; {self}");
@@ -222,10 +218,6 @@ impl Trajectory {
 
     /// Asserts that a tool was called, and that its first call is before the first call of another.
     /// The other need not have been called.
-    ///
-    /// # Panics
-    ///
-    /// Panics if it was not called, or not before the other.
     #[track_caller]
     pub fn assert_called_before(&self, tool: &str, other: &str) -> &Self {
         self.assert_called(tool);
@@ -238,10 +230,6 @@ impl Trajectory {
     }
 
     /// Asserts that a tool was called at most `times` times.
-    ///
-    /// # Panics
-    ///
-    /// Panics if it was called more often.
     #[track_caller]
     pub fn assert_called_at_most(&self, tool: &str, times: usize) -> &Self {
         let count = self.count(tool);
@@ -253,10 +241,6 @@ impl Trajectory {
     }
 
     /// Asserts that a tool was not called.
-    ///
-    /// # Panics
-    ///
-    /// Panics if it was.
     #[track_caller]
     pub fn assert_never_called(&self, tool: &str) -> &Self {
         assert!(self.count(tool) == 0, "`{tool}` was called; {self}");
@@ -264,10 +248,6 @@ impl Trajectory {
     }
 
     /// Asserts that a call of a tool has such arguments.
-    ///
-    /// # Panics
-    ///
-    /// Panics if there is no such call.
     #[track_caller]
     pub fn assert_called_with(&self, tool: &str, arguments: impl Fn(&Value) -> bool) -> &Self {
         self.assert_called(tool);

@@ -1,3 +1,5 @@
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -7,6 +9,17 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RecordedCall {
+    /// What it is.
+    #[serde(flatten)]
+    pub site: Site,
+    /// The request.
+    pub request: Value,
+}
+
+/// A call without its request, as errors name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Site {
     /// The kind of call.
     #[serde(rename = "call")]
     pub kind: String,
@@ -17,26 +30,37 @@ pub struct RecordedCall {
     /// [`call_path`](crate::RunContext::call_path) names them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// The request.
-    pub request: Value,
 }
 
 impl RecordedCall {
     /// Creates a call.
     #[must_use]
     pub fn new(kind: impl Into<String>, request: Value) -> Self {
-        Self {
+        let site = Site {
             kind: kind.into(),
             name: None,
             path: String::new(),
-            request,
-        }
+        };
+        Self { site, request }
     }
 
     /// Sets the name of what is called.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
+        self.site.name = Some(name.into());
         self
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} call", self.kind)?;
+        if let Some(name) = &self.name {
+            write!(f, " `{name}`")?;
+        }
+        match &*self.path {
+            "" => Ok(()),
+            path => write!(f, " at `{path}`"),
+        }
     }
 }

@@ -49,18 +49,18 @@ fn first(field: String, recorded: &Value, received: &Value) -> Option<Difference
         }
         (Value::Array(old), Value::Array(new)) => (0..old.len().max(new.len()))
             .find_map(|at| either(format!("{field}[{at}]"), old.get(at), new.get(at))),
-        (Value::String(old), Value::String(new)) => {
-            let (recorded, received) = around(old, new);
-            Some(Difference {
-                field: named(field),
-                recorded,
-                received,
-            })
-        }
         (old, new) => {
-            let (recorded, received) = around(&old.to_string(), &new.to_string());
+            let (recorded, received) = match (old, new) {
+                (Value::String(old), Value::String(new)) => around(old, new),
+                (old, new) => around(&old.to_string(), &new.to_string()),
+            };
+            let field = if field.is_empty() {
+                "request".to_owned()
+            } else {
+                field
+            };
             Some(Difference {
-                field: named(field),
+                field,
                 recorded,
                 received,
             })
@@ -80,14 +80,6 @@ fn either(field: String, old: Option<&Value>, new: Option<&Value>) -> Option<Dif
             recorded: shown(old),
             received: shown(new),
         }),
-    }
-}
-
-fn named(field: String) -> String {
-    if field.is_empty() {
-        "request".to_owned()
-    } else {
-        field
     }
 }
 
@@ -115,14 +107,9 @@ fn cut(text: &str, at: usize) -> String {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            field,
-            recorded,
-            received,
-        } = self;
         let line = |text: &str| text.replace('\n', "\n              ");
-        writeln!(f, "  {field}")?;
-        writeln!(f, "    recorded: {}", line(recorded))?;
-        write!(f, "    received: {}", line(received))
+        writeln!(f, "  {}", self.field)?;
+        writeln!(f, "    recorded: {}", line(&self.recorded))?;
+        write!(f, "    received: {}", line(&self.received))
     }
 }

@@ -3,10 +3,12 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::call::RecordedCall;
+use super::call::Site;
 use super::difference::Difference;
-use super::version::VERSION;
 use crate::error::{Error, ErrorKind};
+
+/// The version of the files that this crate writes and reads.
+pub(super) const VERSION: u64 = 1;
 
 /// A [`Recording`](super::Recording) cannot be read or written, or a run differs from it.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -107,37 +109,11 @@ pub enum RecordingError {
     },
 }
 
-/// A call without its request, as errors name it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Site {
-    /// The kind of call.
-    pub kind: String,
-    /// The name of what is called.
-    pub name: Option<String>,
-    /// The agents and tool calls that contain the call.
-    pub path: String,
-}
-
-impl fmt::Display for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} call", self.kind)?;
-        if let Some(name) = &self.name {
-            write!(f, " `{name}`")?;
-        }
-        match &*self.path {
-            "" => Ok(()),
-            path => write!(f, " at `{path}`"),
-        }
-    }
-}
-
-impl From<&RecordedCall> for Site {
-    fn from(call: &RecordedCall) -> Self {
-        Self {
-            kind: call.kind.clone(),
-            name: call.name.clone(),
-            path: call.path.clone(),
+impl RecordingError {
+    pub(super) fn data(call: &Site, error: &serde_json::Error) -> Self {
+        Self::Data {
+            call: call.clone(),
+            reason: error.to_string(),
         }
     }
 }

@@ -9,32 +9,30 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::call::RecordedCall;
-use super::error::RecordingError;
-use super::version::VERSION;
+use super::error::{RecordingError, VERSION};
 
 /// The field that makes a file a recording; its value is the version.
 const MARK: &str = "tower_agent_recording";
 
-#[derive(Serialize)]
-struct WrittenFile<'a> {
+#[derive(Serialize, Deserialize)]
+struct RecordingFile {
     tower_agent_recording: u64,
-    calls: &'a [CallOutcome],
-}
-
-#[derive(Deserialize)]
-struct ReadFile {
-    calls: Vec<CallOutcome>,
+    calls: Vec<RecordingEntry>,
 }
 
 /// A call and its outcome.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct CallOutcome {
+pub(super) struct RecordingEntry {
     #[serde(flatten)]
     pub(super) call: RecordedCall,
     pub(super) outcome: Value,
+    #[serde(skip)]
+    pub(super) is_running: bool,
+    #[serde(skip)]
+    pub(super) is_used: bool,
 }
 
-pub(super) fn read(path: &Path) -> Result<Vec<CallOutcome>, RecordingError> {
+pub(super) fn read(path: &Path) -> Result<Vec<RecordingEntry>, RecordingError> {
     let text = fs::read_to_string(path).map_err(|error| RecordingError::Read {
         path: path.to_owned(),
         source: Arc::new(error),
@@ -60,13 +58,13 @@ pub(super) fn read(path: &Path) -> Result<Vec<CallOutcome>, RecordingError> {
             )));
         }
     }
-    let read: ReadFile = serde_json::from_value(json).map_err(|error| format(error.to_string()))?;
-    Ok(read.calls)
+    let file = serde_json::from_value::<RecordingFile>(json);
+    Ok(file.map_err(|error| format(error.to_string()))?.calls)
 }
 
 /// Writes the file beside its place and then moves it there, so that it is never half written.
-pub(super) fn write(path: &Path, calls: &[CallOutcome]) -> Result<(), RecordingError> {
-    let file = WrittenFile {
+pub(super) fn write(path: &Path, calls: Vec<RecordingEntry>) -> Result<(), RecordingError> {
+    let file = RecordingFile {
         tower_agent_recording: VERSION,
         calls,
     };
@@ -76,7 +74,7 @@ pub(super) fn write(path: &Path, calls: &[CallOutcome]) -> Result<(), RecordingE
     })
 }
 
-fn replace(path: &Path, file: &WrittenFile<'_>) -> io::Result<()> {
+fn replace(path: &Path, file: &RecordingFile) -> io::Result<()> {
     let mut text = serde_json::to_vec_pretty(file).map_err(io::Error::from)?;
     // A recording is committed beside its test, where editors and diffs expect a last line break.
     text.push(b'\n');

@@ -107,11 +107,10 @@ mod recorded;
 #[expect(clippy::module_inception, reason = "a type is in the file of its name")]
 mod recording;
 mod tape;
-mod version;
 
-pub use self::call::RecordedCall;
+pub use self::call::{RecordedCall, Site};
 pub use self::difference::Difference;
-pub use self::error::{RecordingError, Site};
+pub use self::error::RecordingError;
 pub use self::recordable::Recordable;
 pub use self::recorded::Recorded;
 pub use self::recording::{CallStart, OpenCall, Recording};

@@ -6,37 +6,8 @@ use crate::call::Request;
 use crate::model::{ModelRequest, Settings};
 use crate::tool::ToolRequest;
 
-/// A call that a [`Recording`](super::Recording) can keep in a file.
-///
-/// Implement it for a call of your own:
-///
-/// ```
-/// use serde_json::{Value, json};
-/// use tower_agent::call::CallKind;
-/// use tower_agent::testing::recording::Recordable;
-/// use tower_agent::{Request, RunContext};
-///
-/// #[derive(Clone, Default)]
-/// struct Embed {
-///     text: String,
-///     context: RunContext,
-/// }
-///
-/// impl Request for Embed {
-///     type Response = Vec<f32>;
-///     const CALL: CallKind = CallKind::Other("embed");
-///
-///     fn context(&self) -> &RunContext {
-///         &self.context
-///     }
-/// }
-///
-/// impl Recordable for Embed {
-///     fn data(&self) -> serde_json::Result<Value> {
-///         Ok(json!({ "text": self.text }))
-///     }
-/// }
-/// ```
+/// A call that a [`Recording`](super::Recording) can keep in a file. Implement it for a call of your
+/// own, beside [`Request`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be recorded",
     note = "model and tool calls can; implement `Recordable` for a call of your own"

@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 use tower::Service;
 use tower_layer::Layer;
 
-use super::call::RecordedCall;
-use super::error::{RecordingError, Site};
+use super::call::{RecordedCall, Site};
+use super::error::RecordingError;
 use super::recordable::Recordable;
 use super::recording::{CallStart, OpenCall, Recording};
 use super::tape::{self, Tape, Track};
@@ -21,7 +21,6 @@ use crate::context::RunContext;
 use crate::error::{BoxError, Error, Result};
 use crate::message::Usage;
 use crate::model::{ModelRequest, ModelResponse};
-use crate::stream::DeltaSender;
 use crate::tool::ToolRequest;
 
 /// A service that records its calls, or answers them from a recording; created by [`Recording`].
@@ -67,17 +66,12 @@ where
         let begun = match begin(&self.recording, &mut request) {
             Ok(begun) => begun,
             Err(error) => {
-                return ResponseFuture::of(RecordedState::Failed {
-                    error: Some(error.into()),
-                });
+                return ResponseFuture::answered(std::future::ready(Err(error.into())));
             }
         };
         match begun {
             (site, CallStart::Replay(outcome)) => {
-                let future = replay(request, site, outcome);
-                ResponseFuture::of(RecordedState::Replay {
-                    future: Box::pin(future),
-                })
+                ResponseFuture::answered(replay(request, site, outcome))
             }
             (site, CallStart::Record(open)) => {
                 // A redaction further inside can only be noticed while the call is made.
@@ -96,10 +90,10 @@ where
                     witness,
                     meter,
                 };
-                ResponseFuture::of(RecordedState::Record {
-                    future: self.inner.call(request),
-                    running,
-                })
+                let future = self.inner.call(request);
+                ResponseFuture {
+                    state: RecordedState::Record { future, running },
+                }
             }
         }
     }
@@ -109,23 +103,22 @@ fn begin<R: Recordable>(
     recording: &Recording,
     request: &mut R,
 ) -> Result<(Site, CallStart), RecordingError> {
-    let mut call = RecordedCall::new(R::CALL.to_string(), Value::Null);
-    call.name = request.name().map(str::to_owned);
-    call.path = request.context().call_path();
-    let site = Site::from(&call);
+    let site = Site {
+        kind: R::CALL.to_string(),
+        name: request.name().map(str::to_owned),
+        path: request.context().call_path(),
+    };
     // A replay writes nothing, so nothing can leak.
     let is_inside = !recording.is_replay()
         && extensions(request).is_some_and(|extensions| Witness::is_inside_redaction(extensions));
     if is_inside {
         return Err(recording.fail(RecordingError::Unredacted { call: site }));
     }
-    call.request = request.data().map_err(|error| {
-        let reason = error.to_string();
-        recording.fail(RecordingError::Data {
-            call: site.clone(),
-            reason,
-        })
-    })?;
+    let data = request.data();
+    let call = RecordedCall {
+        site: site.clone(),
+        request: data.map_err(|error| recording.fail(RecordingError::data(&site, &error)))?,
+    };
     Ok((site, recording.begin(call)?))
 }
 
@@ -178,16 +171,19 @@ impl Running {
         let Some(open) = self.open.take() else {
             return Ok(());
         };
-        if self
-            .witness
-            .as_ref()
-            .is_some_and(Witness::is_input_hidden_inside)
-        {
+        let outcome = self.outcome(result);
+        open.end(outcome.map_err(|fault| self.recording.fail(fault))?.into());
+        Ok(())
+    }
+
+    fn outcome<T: Serialize>(
+        &self,
+        result: &Result<T>,
+    ) -> Result<Map<String, Value>, RecordingError> {
+        let witness = self.witness.as_ref();
+        if witness.is_some_and(Witness::is_input_hidden_inside) {
             let call = self.site.clone();
-            return Err(self
-                .recording
-                .fail(RecordingError::Unredacted { call })
-                .into());
+            return Err(RecordingError::Unredacted { call });
         }
         let ended = match result {
             Ok(response) => serde_json::to_value(response).map(|response| ("response", response)),
@@ -198,18 +194,7 @@ impl Running {
             outcome.insert(end.into(), without_id(value));
             Ok(outcome)
         });
-        match whole {
-            Ok(outcome) => open.end(outcome.into()),
-            Err(error) => {
-                let call = self.site.clone();
-                let reason = error.to_string();
-                return Err(self
-                    .recording
-                    .fail(RecordingError::Data { call, reason })
-                    .into());
-            }
-        }
-        Ok(())
+        whole.map_err(|error| RecordingError::data(&self.site, &error))
     }
 
     /// Returns what there is however the call ends.
@@ -244,12 +229,7 @@ impl Drop for Running {
 
 /// Answers a call as it was answered.
 async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Result<R::Response> {
-    let unreadable = |error: serde_json::Error| {
-        Error::from(RecordingError::Data {
-            call: site.clone(),
-            reason: error.to_string(),
-        })
-    };
+    let unreadable = |error| Error::from(RecordingError::data(&site, &error));
     let was_streamed = outcome.get("stream").is_some();
     let tracks = match outcome.get_mut("stream").map(Value::take) {
         Some(tracks) => Some(serde_json::from_value::<Vec<Track>>(tracks).map_err(unreadable)?),
@@ -257,8 +237,8 @@ async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Re
     };
     let error = outcome.get_mut("error").map(Value::take);
     let response = outcome.get_mut("response").map(Value::take);
-    let sink = sink(&request);
-    let (number, open) = match (&sink, tracks) {
+    let sink = request.delta_sender();
+    let (number, open) = match (sink, tracks) {
         (Some(sink), Some(tracks)) => tape::play(sink, tracks).await?,
         _ => (None, None),
     };
@@ -280,7 +260,7 @@ async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Re
     };
     let mut response: R::Response = serde_json::from_value(response).map_err(unreadable)?;
     let any: &mut dyn Any = &mut response;
-    if let (Some(sink), Some(response)) = (&sink, any.downcast_mut::<ModelResponse>()) {
+    if let (Some(sink), Some(response)) = (sink, any.downcast_mut::<ModelResponse>()) {
         if was_streamed {
             response.set_attempt(number)
         } else {
@@ -288,14 +268,6 @@ async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Re
         }
     }
     Ok(response)
-}
-
-fn sink<R: Any>(request: &R) -> Option<DeltaSender> {
-    let request: &dyn Any = request;
-    request
-        .downcast_ref::<ModelRequest>()?
-        .delta_sender()
-        .cloned()
 }
 
 pin_project! {
@@ -314,18 +286,19 @@ pin_project! {
             future: F,
             running: Running,
         },
-        Replay {
+        Answered {
             future: BoxFuture<'static, Result<T>>,
-        },
-        Failed {
-            error: Option<Error>,
         },
     }
 }
 
 impl<F, T> ResponseFuture<F, T> {
-    fn of(state: RecordedState<F, T>) -> Self {
-        Self { state }
+    fn answered(future: impl Future<Output = Result<T>> + Send + 'static) -> Self {
+        Self {
+            state: RecordedState::Answered {
+                future: Box::pin(future),
+            },
+        }
     }
 }
 
@@ -343,12 +316,7 @@ where
                 let result = ready!(future.poll(cx)).map_err(|error| Error::from(error.into()));
                 Poll::Ready(running.record(&result).and(result))
             }
-            Projected::Replay { future } => future.as_mut().poll(cx),
-            Projected::Failed { error } => match error.take() {
-                Some(error) => Poll::Ready(Err(error)),
-                // It was polled after its end.
-                None => Poll::Pending,
-            },
+            Projected::Answered { future } => future.as_mut().poll(cx),
         }
     }
 }

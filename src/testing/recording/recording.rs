@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::call::RecordedCall;
 use super::difference::Difference;
-use super::error::{RecordingError, Site};
-use super::file::{self, CallOutcome};
+use super::error::RecordingError;
+use super::file::{self, RecordingEntry};
 use crate::call::CallKind;
 use crate::lock::lock;
 
@@ -23,14 +23,8 @@ pub struct Recording {
 
 struct Shared {
     path: PathBuf,
-    mode: RecordingMode,
+    is_replay: bool,
     state: Mutex<RecordingState>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum RecordingMode {
-    Record,
-    Replay,
 }
 
 #[derive(Default)]
@@ -43,24 +37,17 @@ impl RecordingState {
     /// Nothing inside a replayed tool call is called: not the agent that the tool may be.
     fn leave_out_calls_in(&mut self, call: &RecordedCall) {
         let tool = CallKind::Tool.to_string();
-        if call.kind != tool || call.path.is_empty() {
+        if call.site.kind != tool || call.site.path.is_empty() {
             return;
         }
         for entry in &mut self.calls {
-            let below = entry.call.path.strip_prefix(&*call.path);
+            let below = entry.call.site.path.strip_prefix(&*call.site.path);
             // The name must end there: the call `m1.1` does not contain those of `m1.10`.
             if below.is_some_and(|below| below.starts_with('/')) {
                 entry.is_used = true;
             }
         }
     }
-}
-
-struct RecordingEntry {
-    call: RecordedCall,
-    /// `None` while the call is running.
-    outcome: Option<Value>,
-    is_used: bool,
 }
 
 /// The start of a call of a [`Recording`].
@@ -84,7 +71,7 @@ impl Recording {
     /// Creates an empty recording, which [`finish`](Self::finish) writes to this file.
     #[must_use]
     pub fn record(path: impl Into<PathBuf>) -> Self {
-        Self::new(path.into(), RecordingMode::Record, Vec::new())
+        Self::new(path.into(), false, Vec::new())
     }
 
     /// Reads a recording, to answer calls from it.
@@ -95,30 +82,24 @@ impl Recording {
     pub fn replay(path: impl Into<PathBuf>) -> Result<Self, RecordingError> {
         let path = path.into();
         let calls = file::read(&path)?;
-        Ok(Self::new(path, RecordingMode::Replay, calls))
+        Ok(Self::new(path, true, calls))
     }
 
-    fn new(path: PathBuf, mode: RecordingMode, calls: Vec<CallOutcome>) -> Self {
-        let entries = calls
-            .into_iter()
-            .map(|CallOutcome { call, outcome }| RecordingEntry {
-                call,
-                outcome: Some(outcome),
-                is_used: false,
-            });
-        let state = Mutex::new(RecordingState {
-            calls: entries.collect(),
-            fault: None,
-        });
+    fn new(path: PathBuf, is_replay: bool, calls: Vec<RecordingEntry>) -> Self {
+        let state = Mutex::new(RecordingState { calls, fault: None });
         Self {
-            shared: Arc::new(Shared { path, mode, state }),
+            shared: Arc::new(Shared {
+                path,
+                is_replay,
+                state,
+            }),
         }
     }
 
     /// Returns whether calls are answered from the file.
     #[must_use]
     pub fn is_replay(&self) -> bool {
-        self.shared.mode == RecordingMode::Replay
+        self.shared.is_replay
     }
 
     /// Ends the recording: writes the file, or checks that the run was the recorded one.
@@ -144,7 +125,7 @@ impl Recording {
                 .enumerate()
                 .filter(|(_, entry)| is_left(entry));
             entries
-                .map(|(at, entry)| (at + 1, Site::from(&entry.call)))
+                .map(|(at, entry)| (at + 1, entry.call.site.clone()))
                 .collect::<Vec<_>>()
         };
         if self.is_replay() {
@@ -155,20 +136,14 @@ impl Recording {
                 Err(RecordingError::Unused { path, calls })
             };
         }
-        let calls = numbered(|entry| entry.outcome.is_none());
+        let calls = numbered(|entry| entry.is_running);
         if !calls.is_empty() {
             return Err(RecordingError::Running { path, calls });
         }
-        let recorded = state.calls.iter().filter_map(|entry| {
-            Some(CallOutcome {
-                call: entry.call.clone(),
-                outcome: entry.outcome.clone()?,
-            })
-        });
-        let recorded: Vec<_> = recorded.collect();
+        let recorded = state.calls.clone();
         // Not held while a file is written.
         drop(state);
-        file::write(&path, &recorded)
+        file::write(&path, recorded)
     }
 
     /// Starts a call, for a layer of your own around calls that are not a
@@ -215,7 +190,8 @@ impl Recording {
             let index = state.calls.len();
             state.calls.push(RecordingEntry {
                 call,
-                outcome: None,
+                outcome: Value::Null,
+                is_running: true,
                 is_used: true,
             });
             return Ok(CallStart::Record(OpenCall {
@@ -226,20 +202,20 @@ impl Recording {
         // Not by order alone: parallel calls begin in any order.
         if let Some(entry) = state.calls.iter_mut().find(|entry| entry.is_left(&call)) {
             entry.is_used = true;
-            let outcome = entry.outcome.clone().unwrap_or_default();
+            let outcome = entry.outcome.clone();
             state.leave_out_calls_in(&call);
             return Ok(CallStart::Replay(outcome));
         }
         let error = self.mismatch(&state.calls, &call);
+        drop(state);
         // The code under test may swallow the error, so `finish` reports it again.
-        state.fault.get_or_insert_with(|| error.clone());
-        Err(error)
+        Err(self.fail(error))
     }
 
     /// Returns why no recorded call answers this one.
     fn mismatch(&self, calls: &[RecordingEntry], call: &RecordedCall) -> RecordingError {
         let path = self.shared.path.clone();
-        let site = Site::from(call);
+        let site = call.site.clone();
         let mut left = calls.iter().enumerate().filter(|(_, entry)| !entry.is_used);
         let found = left.clone().find_map(|(at, entry)| {
             let difference = Difference::first(&entry.call.request, &call.request)?;
@@ -255,7 +231,7 @@ impl Recording {
             None => {
                 let next = left
                     .next()
-                    .map(|(_, entry)| Box::new(Site::from(&entry.call)));
+                    .map(|(_, entry)| Box::new(entry.call.site.clone()));
                 RecordingError::Unexpected {
                     path,
                     call: site,
@@ -278,16 +254,13 @@ impl Recording {
 fn as_read(call: &RecordedCall) -> Result<Value, RecordingError> {
     let text = serde_json::to_string(&call.request);
     text.and_then(|text| serde_json::from_str(&text))
-        .map_err(|error| RecordingError::Data {
-            call: call.into(),
-            reason: error.to_string(),
-        })
+        .map_err(|error| RecordingError::data(&call.site, &error))
 }
 
 impl RecordingEntry {
     /// Returns whether the calls are of the same kind and at the same place in the run.
     fn is_at(&self, call: &RecordedCall) -> bool {
-        self.call.kind == call.kind && self.call.path == call.path
+        self.call.site.kind == call.site.kind && self.call.site.path == call.site.path
     }
 
     fn is_left(&self, call: &RecordedCall) -> bool {
@@ -295,9 +268,7 @@ impl RecordingEntry {
     }
 
     fn is_dropped(&self) -> bool {
-        self.outcome
-            .as_ref()
-            .is_some_and(|outcome| outcome["dropped"] == true)
+        self.outcome["dropped"] == true
     }
 }
 
@@ -319,7 +290,8 @@ impl OpenCall {
             return;
         };
         if let Some(entry) = lock(&recording.shared.state).calls.get_mut(self.index) {
-            entry.outcome = Some(outcome);
+            entry.outcome = outcome;
+            entry.is_running = false;
         }
     }
 }
@@ -342,7 +314,7 @@ impl fmt::Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recording")
             .field("path", &self.shared.path)
-            .field("mode", &self.shared.mode)
+            .field("is_replay", &self.shared.is_replay)
             .finish_non_exhaustive()
     }
 }
