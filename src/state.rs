@@ -1,7 +1,7 @@
 //! A session's state and its changes.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use serde::{Deserialize, Serialize};
@@ -63,12 +63,7 @@ impl StateLog {
         let mut logged = LoggedChanges::default();
         for (key, (number, now)) in &*lock(&self.changes) {
             logged.order.insert(key.clone(), *number);
-            match now {
-                Some(value) => {
-                    logged.set.insert(key.clone(), value.clone());
-                }
-                None => logged.removed.push(key.clone()),
-            }
+            logged.delta.note(key.clone(), true, now.clone());
         }
         logged
     }
@@ -79,75 +74,53 @@ impl StateLog {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct LoggedChanges {
-    #[serde(serialize_with = "crate::depth::serialize")]
-    set: Map<String, Value>,
-    removed: Vec<String>,
+    #[serde(flatten)]
+    delta: StateDelta,
     order: BTreeMap<String, u64>,
 }
 
 impl LoggedChanges {
     pub(crate) fn is_empty(&self) -> bool {
-        self.set.is_empty() && self.removed.is_empty() && self.order.is_empty()
+        self.delta.is_empty() && self.order.is_empty()
     }
 }
 
 /// The beginning of the keys of data about tool calls, which is removed with the call.
 pub(crate) const CALLS: &str = "calls/";
 
-/// The entries of a state, and how many of them are about tool calls: each call asks whether there are
-/// any, and a conversation may have many entries.
-#[derive(Debug, Default)]
-struct StateEntries {
-    map: Map<String, Value>,
-    about_calls: usize,
-}
-
-impl StateEntries {
-    fn insert(&mut self, key: String, value: Value) -> Option<Value> {
-        let is_about_call = key.starts_with(CALLS);
-        let old = self.map.insert(key, value);
-        if is_about_call && old.is_none() {
-            self.about_calls += 1;
-        }
-        old
-    }
-
-    fn remove(&mut self, key: &str) -> Option<Value> {
-        let old = self.map.remove(key)?;
-        if key.starts_with(CALLS) {
-            self.about_calls -= 1;
-        }
-        Some(old)
-    }
-}
-
-impl From<Map<String, Value>> for StateEntries {
-    fn from(map: Map<String, Value>) -> Self {
-        let about_calls = map.keys().filter(|key| key.starts_with(CALLS)).count();
-        Self { map, about_calls }
-    }
-}
-
 /// A state, shared by all of its handles.
 #[derive(Debug, Default)]
 struct SharedState {
     data: Mutex<StateData>,
-    /// There are entries about tool calls. Outside the lock, since every tool call asks twice.
-    has_data_about_calls: AtomicBool,
+    /// How many entries are about tool calls. Outside the lock, since every tool call asks twice.
+    about_calls: AtomicUsize,
 }
 
 impl SharedState {
-    /// Sets the flag, after a change and under its lock.
-    fn note_data_about_calls(&self, data: &StateData) {
-        let has_data = data.now.about_calls > 0;
-        self.has_data_about_calls.store(has_data, Ordering::Release);
+    /// Sets an entry of the locked `data`.
+    fn insert(&self, data: &mut StateData, key: String, value: Value) -> Option<Value> {
+        let is_about_call = key.starts_with(CALLS);
+        let old = data.now.insert(key, value);
+        if is_about_call && old.is_none() {
+            self.about_calls.fetch_add(1, Ordering::Release);
+        }
+        old
+    }
+
+    /// Removes an entry of the locked `data`.
+    fn remove(&self, data: &mut StateData, key: &str) -> Option<Value> {
+        let old = data.now.remove(key)?;
+        if key.starts_with(CALLS) {
+            self.about_calls.fetch_sub(1, Ordering::Release);
+        }
+        Some(old)
     }
 }
 
 /// The data of a state.
 #[derive(Debug, Default)]
 struct StateData {
-    now: StateEntries,
+    now: Map<String, Value>,
     /// The keys changed since the run started, with their original values.
     before: BTreeMap<String, Option<Value>>,
     /// The greatest number of a logged change.
@@ -203,14 +176,7 @@ impl Untold {
         self.is_some.store(false, Ordering::Release);
         let mut delta = StateDelta::default();
         for (key, KeyChange { was_there, now }) in std::mem::take(&mut *changes) {
-            match now {
-                Some(now) => {
-                    delta.set.insert(key, now);
-                }
-                None if was_there => delta.removed.push(key),
-                // Set and removed between two events: the consumer never saw the key.
-                None => {}
-            }
+            delta.note(key, was_there, now);
         }
         (!delta.is_empty()).then_some(delta)
     }
@@ -249,18 +215,16 @@ impl StateDelta {
         self.set.is_empty() && self.removed.is_empty()
     }
 
+    fn note(&mut self, key: String, was_there: bool, now: Option<Value>) {
+        if let Some(now) = now {
+            self.set.insert(key, now);
+        } else if was_there {
+            // Otherwise it was set and removed in between: nobody saw the key.
+            self.removed.push(key);
+        }
+    }
+
     /// Applies the changes to a copy of the state.
-    ///
-    /// ```
-    /// use serde_json::json;
-    /// use tower_agent::State;
-    ///
-    /// let state = State::default();
-    /// let mut copy = state.snapshot();
-    /// state.set("visits", 3);
-    /// state.delta().apply(&mut copy);
-    /// assert_eq!(copy["visits"], 3);
-    /// ```
     pub fn apply(self, state: &mut Map<String, Value>) {
         for key in &self.removed {
             state.remove(key);
@@ -273,7 +237,7 @@ impl State {
     /// Returns the value under `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
-        lock(&self.inner.data).now.map.get(key).cloned()
+        lock(&self.inner.data).now.get(key).cloned()
     }
 
     /// Stores `value` under `key`.
@@ -285,11 +249,10 @@ impl State {
     }
 
     fn put(&self, inner: &mut StateData, key: String, value: Value, number: Option<u64>) {
-        let exists = inner.now.map.contains_key(&key);
+        let exists = inner.now.contains_key(&key);
         inner.note(&key, exists, || Some(value.clone()));
         self.log(inner, &key, Some(&value), number);
-        let old = inner.now.insert(key.clone(), value);
-        self.inner.note_data_about_calls(inner);
+        let old = self.inner.insert(inner, key.clone(), value);
         // Only the first change of a key keeps the value that the run started with.
         inner.before.entry(key).or_insert(old);
     }
@@ -300,8 +263,7 @@ impl State {
     }
 
     fn take(&self, inner: &mut StateData, key: &str, number: Option<u64>) -> Option<Value> {
-        let old = inner.now.remove(key);
-        self.inner.note_data_about_calls(inner);
+        let old = self.inner.remove(inner, key);
         // A removal from another process is logged even if the key is absent here, so that an earlier
         // `set` which is applied later does not bring the key back.
         if old.is_some() || number.is_some() {
@@ -324,21 +286,20 @@ impl State {
         let key = key.as_ref();
         let inner = &mut *lock(&self.inner.data);
         if !inner.before.contains_key(key) {
-            let old = inner.now.map.get(key).cloned();
+            let old = inner.now.get(key).cloned();
             inner.before.insert(key.to_owned(), old);
         }
         // Taken out, not cloned: if `update` panics, the value is `null` instead of half changed.
-        let taken = inner.now.map.get_mut(key).map(std::mem::take);
+        let taken = inner.now.get_mut(key).map(std::mem::take);
         let exists = taken.is_some();
         let mut value = taken.unwrap_or_default();
         let updated = update(&mut value);
         inner.note(key, exists, || Some(value.clone()));
         self.log(inner, key, Some(&value), None);
-        match inner.now.map.get_mut(key) {
+        match inner.now.get_mut(key) {
             Some(known) => *known = value,
-            None => drop(inner.now.insert(key.to_owned(), value)),
+            None => drop(self.inner.insert(inner, key.to_owned(), value)),
         }
-        self.inner.note_data_about_calls(inner);
         updated
     }
 
@@ -353,8 +314,12 @@ impl State {
     /// Applies the changes of a call that is replayed, except to keys that a later call has changed.
     pub(crate) fn apply(&self, changes: &LoggedChanges) {
         let inner = &mut *lock(&self.inner.data);
-        let removed = changes.removed.iter().map(|key| (key, None));
-        let set = changes.set.iter().map(|(key, value)| (key, Some(value)));
+        let removed = changes.delta.removed.iter().map(|key| (key, None));
+        let set = changes
+            .delta
+            .set
+            .iter()
+            .map(|(key, value)| (key, Some(value)));
         for (key, now) in removed.chain(set) {
             let number = changes.order.get(key).copied();
             let is_over = inner
@@ -390,7 +355,7 @@ impl State {
     /// assert_eq!(pages, Some(2));
     /// ```
     pub fn read<T>(&self, key: &str, read: impl FnOnce(Option<&Value>) -> T) -> T {
-        read(lock(&self.inner.data).now.map.get(key))
+        read(lock(&self.inner.data).now.get(key))
     }
 
     /// Logs a change. Called while the state is locked, so that the log has the changes in their
@@ -413,36 +378,27 @@ impl State {
     /// Returns whether nothing is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        lock(&self.inner.data).now.map.is_empty()
+        lock(&self.inner.data).now.is_empty()
     }
 
     /// Returns whether there is data about tool calls, of any call.
     pub(crate) fn has_data_about_calls(&self) -> bool {
-        self.inner.has_data_about_calls.load(Ordering::Acquire)
+        self.inner.about_calls.load(Ordering::Acquire) > 0
     }
 
     /// Removes the keys for which `is_gone` returns `true`.
     pub(crate) fn remove_all(&self, is_gone: impl Fn(&str) -> bool) {
-        // Collected first: the lock is not held while `remove` takes it again.
-        let keys: Vec<String> = {
-            let inner = lock(&self.inner.data);
-            inner
-                .now
-                .map
-                .keys()
-                .filter(|key| is_gone(key))
-                .cloned()
-                .collect()
-        };
-        for key in keys {
-            self.remove(&key);
+        let inner = &mut *lock(&self.inner.data);
+        let keys = inner.now.keys().filter(|key| is_gone(key));
+        for key in keys.cloned().collect::<Vec<_>>() {
+            self.take(inner, &key, None);
         }
     }
 
     /// Returns a copy of the whole state.
     #[must_use]
     pub fn snapshot(&self) -> Map<String, Value> {
-        lock(&self.inner.data).now.map.clone()
+        lock(&self.inner.data).now.clone()
     }
 
     /// Starts a run: from here on changes are recorded.
@@ -457,7 +413,7 @@ impl State {
     pub(crate) fn watch(&self, untold: &Arc<Untold>) -> Map<String, Value> {
         let mut inner = lock(&self.inner.data);
         inner.watchers.push(Arc::downgrade(untold));
-        inner.now.map.clone()
+        inner.now.clone()
     }
 
     /// Ends the recording for a stream.
@@ -474,13 +430,9 @@ impl State {
         let inner = lock(&self.inner.data);
         let mut delta = StateDelta::default();
         for (key, old) in &inner.before {
-            match inner.now.map.get(key) {
-                Some(now) if old.as_ref() == Some(now) => {}
-                Some(now) => {
-                    delta.set.insert(key.clone(), now.clone());
-                }
-                None if old.is_some() => delta.removed.push(key.clone()),
-                None => {}
+            let now = inner.now.get(key);
+            if now != old.as_ref() {
+                delta.note(key.clone(), old.is_some(), now.cloned());
             }
         }
         delta
@@ -489,13 +441,14 @@ impl State {
 
 impl From<Map<String, Value>> for State {
     fn from(now: Map<String, Value>) -> Self {
+        let about_calls = now.keys().filter(|key| key.starts_with(CALLS)).count();
         let data = StateData {
-            now: now.into(),
+            now,
             ..StateData::default()
         };
         let shared = SharedState {
-            has_data_about_calls: AtomicBool::new(data.now.about_calls > 0),
             data: Mutex::new(data),
+            about_calls: about_calls.into(),
         };
         Self {
             inner: Arc::new(shared),
