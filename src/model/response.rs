@@ -95,18 +95,6 @@ impl ModelResponse {
 
     /// Creates a response of tool calls only, with the finish reason
     /// [`ToolCalls`](FinishReason::ToolCalls).
-    ///
-    /// ```
-    /// use serde_json::json;
-    /// use tower_agent::ModelResponse;
-    /// use tower_agent::message::ToolCall;
-    /// use tower_agent::model::FinishReason;
-    ///
-    /// let call = ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 }));
-    /// let response = ModelResponse::from_tool_calls([call]);
-    /// assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
-    /// assert_eq!(response.message().tool_calls().count(), 1);
-    /// ```
     #[must_use]
     pub fn from_tool_calls(calls: impl IntoIterator<Item = ToolCall>) -> Self {
         Self::new(Message::new(
@@ -355,14 +343,10 @@ impl ModelResponse {
 }
 
 impl From<Streamed> for ModelResponse {
-    fn from(
-        Streamed {
-            message, attempt, ..
-        }: Streamed,
-    ) -> Self {
+    fn from(streamed: Streamed) -> Self {
         Self {
-            attempt,
-            ..Self::new(message)
+            attempt: streamed.attempt,
+            ..Self::new(streamed.message)
         }
     }
 }

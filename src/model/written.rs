@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::error::Result;
@@ -28,18 +27,12 @@ struct WrittenForm {
 }
 
 /// A request's access to what was serialised for earlier ones.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Earlier(Weak<FormsByProtocol>);
 
 impl From<&Written> for Earlier {
     fn from(written: &Written) -> Self {
         Self(Arc::downgrade(&written.0))
-    }
-}
-
-impl fmt::Debug for Earlier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Earlier").finish_non_exhaustive()
     }
 }
 

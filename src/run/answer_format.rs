@@ -40,7 +40,7 @@ use crate::tool::{AnswerSchema, InvalidArguments};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct AnswerFormat {
     name: Arc<str>,
     answer: Arc<AnswerSchema>,
@@ -260,13 +260,3 @@ impl fmt::Display for InvalidAnswer {
 }
 
 impl std::error::Error for InvalidAnswer {}
-
-impl fmt::Debug for AnswerFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AnswerFormat")
-            .field("name", &self.name)
-            .field("mode", &self.mode)
-            .field("max_repairs", &self.max_repairs)
-            .finish_non_exhaustive()
-    }
-}

@@ -120,13 +120,6 @@ impl AgentRequest {
     ///
     /// A user message closes the open tool calls of a [resumed](Self::resume) run. So resolutions in
     /// the same request have no effect: send them first, and the message with the next request.
-    ///
-    /// ```
-    /// use tower_agent::{AgentRequest, Checkpoint, Message};
-    ///
-    /// let request = AgentRequest::resume(Checkpoint::default()).with_message("How are you?");
-    /// assert_eq!(request.messages()[0], Message::user("How are you?"));
-    /// ```
     #[must_use]
     pub fn with_message(mut self, message: impl Into<Message>) -> Self {
         self.messages.push(message.into());
@@ -218,13 +211,6 @@ impl AgentRequest {
 
     /// Returns the checkpoint of the run's progress so far, to [resume](Self::resume) from: for a
     /// layer around the outermost agent, after the agent's call has ended or was dropped.
-    ///
-    /// ```
-    /// use tower_agent::{AgentRequest, Message};
-    ///
-    /// let request = AgentRequest::new("Hello.");
-    /// assert_eq!(request.checkpoint().messages.len(), 1);
-    /// ```
     #[must_use]
     pub fn checkpoint(&self) -> Checkpoint {
         // An agent that was never called has recorded nothing: the progress is then the request.
@@ -484,7 +470,10 @@ impl Request for AgentRequest {
         self.messages != earlier.messages
             || self.settings != earlier.settings
             || self.tools.declarations() != earlier.tools.declarations()
-            || !is_same(self.answer_format.as_ref(), earlier.answer_format.as_ref())
+            || match (&self.answer_format, &earlier.answer_format) {
+                (Some(now), Some(earlier)) => !now.is_clone_of(earlier),
+                (now, earlier) => now.is_some() || earlier.is_some(),
+            }
     }
 
     fn refusal(&self, reason: impl Into<String>) -> Result<AgentResponse> {
@@ -504,13 +493,6 @@ impl Request for AgentRequest {
             Some(replaced) => response.stand_for(replaced, self.after_says_all),
             None => response.continue_from(&self.messages, self.context()),
         }
-    }
-}
-
-fn is_same(one: Option<&AnswerFormat>, other: Option<&AnswerFormat>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => one.is_clone_of(other),
-        (one, other) => one.is_none() && other.is_none(),
     }
 }
 

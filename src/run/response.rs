@@ -214,10 +214,7 @@ impl AgentResponse {
     pub fn interrupts(&self) -> &[Interrupt] {
         match &self.end_reason {
             EndReason::Interrupted(interrupts) => interrupts,
-            EndReason::Completed
-            | EndReason::StopCondition
-            | EndReason::EndedByCallback
-            | EndReason::IterationLimit => &[],
+            _ => &[],
         }
     }
 
@@ -345,7 +342,7 @@ impl AgentResponse {
             let mut messages = request.clone();
             messages.extend(own.iter().cloned());
             self.messages = OrderedMessages::new(messages, self.new_from);
-            self.carry(context);
+            self.join(context);
         }
     }
 
@@ -428,26 +425,22 @@ impl AgentResponse {
         open_turn(self.messages())
     }
 
-    /// Sets the state of the run, and the usage of the agent.
+    /// Sets the state of the run, the usage of the agent, and the parts of the checkpoint.
     pub(crate) fn in_run(mut self, context: &RunContext) -> Self {
-        self.carry(context);
+        self.join(context);
         self
     }
 
-    fn carry(&mut self, context: &RunContext) {
+    fn join(&mut self, context: &RunContext) {
         self.usage = context.agent_usage();
         self.state = context.state().clone();
-        self.keep(context);
+        self.saved = Some(SavedParts::of(context));
     }
 
     /// Sets the parts of the checkpoint that the run has kept.
     pub(crate) fn kept_by(mut self, context: &RunContext) -> Self {
-        self.keep(context);
-        self
-    }
-
-    fn keep(&mut self, context: &RunContext) {
         self.saved = Some(SavedParts::of(context));
+        self
     }
 
     /// Gives an id to each new message that has none, and another to each that was shown with

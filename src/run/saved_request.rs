@@ -72,17 +72,6 @@ impl SavedRequest {
 
     /// Sets the messages, for a store that has them apart from the request. Nothing else changes: they are
     /// those that it was saved with.
-    ///
-    /// ```
-    /// use tower_agent::AgentRequest;
-    /// use tower_agent::agent::SavedRequest;
-    /// use tower_agent::message::Messages;
-    ///
-    /// let saved = SavedRequest::from(&AgentRequest::new("Rain in Oslo?"));
-    /// let messages = saved.checkpoint().messages.clone();
-    /// let small = saved.clone().with_messages(Messages::new());
-    /// assert_eq!(small.with_messages(messages), saved);
-    /// ```
     #[must_use]
     pub fn with_messages(mut self, messages: Messages) -> Self {
         self.checkpoint.messages = messages;
