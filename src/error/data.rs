@@ -1,4 +1,4 @@
-//! Parts of a stored error that hold a `&'static str`: they are read back where it is known here.
+//! Reads the parts of a stored error that hold a `&'static str`: only a known one can be read back.
 
 use std::sync::Arc;
 

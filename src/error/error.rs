@@ -47,7 +47,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[serde(transparent)]
 pub struct Error(pub(super) Arc<ErrorFields>);
 
-/// The fields of an error, behind one pointer: a `Result` on the path of calls stays small.
+/// The fields of an error, and its stored form. Behind one pointer: a `Result` on the path of calls
+/// stays small.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct ErrorFields {

@@ -342,7 +342,7 @@ impl AgentResponse {
             let mut messages = request.clone();
             messages.extend(own.iter().cloned());
             self.messages = OrderedMessages::new(messages, self.new_from);
-            self.join(context);
+            self.carry(context);
         }
     }
 
@@ -427,11 +427,11 @@ impl AgentResponse {
 
     /// Sets the state of the run, the usage of the agent, and the parts of the checkpoint.
     pub(crate) fn in_run(mut self, context: &RunContext) -> Self {
-        self.join(context);
+        self.carry(context);
         self
     }
 
-    fn join(&mut self, context: &RunContext) {
+    fn carry(&mut self, context: &RunContext) {
         self.usage = context.agent_usage();
         self.state = context.state().clone();
         self.saved = Some(SavedParts::of(context));

@@ -178,7 +178,6 @@ where
         state.in_flight += 1;
         state.max_in_flight = state.max_in_flight.max(state.in_flight);
         drop(state);
-        // A readiness is for one call.
         self.ready = false;
         self.polls_left = self.layer.pending_polls;
         let running = OnDrop::new(self.layer.shared.clone(), |shared| end(shared, true));

@@ -196,7 +196,6 @@ impl Service<ToolRequest> for ToolSet {
     type Future = BoxCallFuture<ToolRequest>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<()>> {
-        // A call waits for its own tool inside: a busy tool must not block the others.
         Poll::Ready(Ok(()))
     }
 
