@@ -33,20 +33,13 @@ pub struct State {
 
 /// A log of the changes made through some handles of a state.
 #[derive(Debug, Default)]
-pub(crate) struct StateLog {
+struct StateLog {
     changes: Mutex<BTreeMap<String, (u64, Option<Value>)>>,
+    /// The log that the changes are part of as well.
     outer: Option<Arc<StateLog>>,
 }
 
 impl StateLog {
-    /// Creates a log whose changes are part of those of an `outer` one.
-    pub(crate) fn within(outer: Option<Arc<Self>>) -> Self {
-        Self {
-            outer,
-            ..Self::default()
-        }
-    }
-
     fn note(&self, key: &str, now: Option<&Value>, number: u64) {
         let mut log = Some(self);
         while let Some(StateLog { changes, outer }) = log {
@@ -59,7 +52,7 @@ impl StateLog {
         }
     }
 
-    pub(crate) fn changes(&self) -> LoggedChanges {
+    fn changes(&self) -> LoggedChanges {
         let mut logged = LoggedChanges::default();
         for (key, (number, now)) in &*lock(&self.changes) {
             logged.order.insert(key.clone(), *number);
@@ -87,6 +80,11 @@ impl LoggedChanges {
 
 /// The beginning of the keys of data about tool calls, which is removed with the call.
 pub(crate) const CALLS: &str = "calls/";
+
+/// Returns the key of the data of `name` about the tool call with this path.
+pub(crate) fn key_of_call(path: &str, name: &str) -> String {
+    [CALLS, path, " ", name].concat()
+}
 
 /// A state, shared by all of its handles.
 #[derive(Debug, Default)]
@@ -303,12 +301,22 @@ impl State {
         updated
     }
 
-    /// Returns a handle of this state whose changes are logged.
-    pub(crate) fn logged(&self, log: Arc<StateLog>) -> Self {
+    /// Returns a handle whose changes are logged, as part of those of this handle if it has a log.
+    pub(crate) fn logged(&self) -> Self {
+        let log = StateLog {
+            outer: self.log.clone(),
+            ..StateLog::default()
+        };
         Self {
             inner: self.inner.clone(),
-            log: Some(log),
+            log: Some(Arc::new(log)),
         }
+    }
+
+    /// Returns the changes in the log of this handle.
+    pub(crate) fn logged_changes(&self) -> LoggedChanges {
+        let log = self.log.as_ref();
+        log.map(|log| log.changes()).unwrap_or_default()
     }
 
     /// Applies the changes of a call that is replayed, except to keys that a later call has changed.
@@ -384,6 +392,22 @@ impl State {
     /// Returns whether there is data about tool calls, of any call.
     pub(crate) fn has_data_about_calls(&self) -> bool {
         self.inner.about_calls.load(Ordering::Acquire) > 0
+    }
+
+    /// Removes the data about the tool call with this path and about calls made in it.
+    #[cold]
+    pub(crate) fn forget_call(&self, path: &str) {
+        let path = format!("{CALLS}{path}");
+        // Data of the call, and of the calls in it; not of a call whose id begins like this one.
+        self.remove_all(|key| {
+            key.strip_prefix(&path)
+                .is_some_and(|suffix| suffix.starts_with([' ', '/']))
+        });
+    }
+
+    /// Removes the data about all tool calls.
+    pub(crate) fn forget_calls(&self) {
+        self.remove_all(|key| key.starts_with(CALLS));
     }
 
     /// Removes the keys for which `is_gone` returns `true`.

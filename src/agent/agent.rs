@@ -12,11 +12,11 @@ use super::explain::Explanation;
 use super::named_tools::KnownTools;
 use super::outline::{Body, Outline};
 use super::stream::RunStream;
-use crate::call::{BoxCallFuture, CallKind, Origin, Request};
+use crate::call::{BoxCallFuture, Origin, Request};
 use crate::callback::{LayerInner, RunBundles, Tree};
-use crate::context::{Inherited, RunContext};
+use crate::context::{Entrant, RunContext};
 use crate::conversation::Open;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{CallSite, Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 use crate::stream::{EventKind, Listeners};
@@ -93,7 +93,7 @@ impl Agent {
     ) -> (RunContext, ResponseFuture) {
         let checked = self.0.check(&request);
         // Entered now and not when the future is polled: the team needs the context beforehand.
-        let open = self.0.enter(name, &mut request, RunContext::enter_member);
+        let open = self.0.enter(name, &mut request, true);
         let agent = self.0.clone();
         let context = request.context().clone();
         let future = boxed(|| async move {
@@ -181,7 +181,7 @@ impl Service<AgentRequest> for Agent {
         let agent = self.0.clone();
         ResponseFuture(boxed(|| async move {
             let checked = agent.check(&request);
-            let _open = agent.enter(&agent.name, &mut request, RunContext::enter);
+            let _open = agent.enter(&agent.name, &mut request, false);
             run(&agent, &request, checked).await
         }))
     }
@@ -194,16 +194,18 @@ impl AgentInner {
     /// Fails if the request cannot be part of its run, or a guard names a tool that the run should
     /// provide and does not.
     fn check(&self, request: &AgentRequest) -> Result<()> {
-        if let Some(misfit) = request.context().misfit() {
+        let context = request.context();
+        let settings = &context.scope().settings;
+        if let Some(misfit) = &settings.misfit {
             return Err(misfit.clone());
         }
-        request.context().nesting().check()?;
+        settings.nesting.check()?;
         if request.answer_format().is_some() && !self.gives_one_answer {
             let message = "a parallel team gives several answers, and none in the request's answer \
                            format: let another agent answer after it, in a sequential team";
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         }
-        let length = request.context().run_id().len();
+        let length = context.run_id().len();
         if length > MAX_RUN_ID {
             let message = format!("the run id is {length} bytes long; the maximum is {MAX_RUN_ID}");
             return Err(Error::new(ErrorKind::InvalidRequest, message));
@@ -217,45 +219,41 @@ impl AgentInner {
     }
 
     /// Moves the request into the agent's own part of the run, in which the agent has this name, with
-    /// the data that it carries.
-    /// Returns the open conversation, unless the agent continues its caller's.
-    fn enter(
-        &self,
-        name: &str,
-        request: &mut AgentRequest,
-        enter: fn(&RunContext, &str, u32, Inherited) -> RunContext,
-    ) -> Option<Open> {
+    /// the data that it carries. Returns the open conversation, unless the agent continues its
+    /// caller's.
+    fn enter(&self, name: &str, request: &mut AgentRequest, is_member: bool) -> Option<Open> {
         // From here on they are part of the run: a sub-agent with a clone of the request must not
         // run them twice.
         let of_run = request.callbacks_mut().take();
         let caller = &request.context().clone();
         let outline = &self.outline;
         let inherited = Tree::enter(
-            caller.inherited(),
+            &caller.scope().settings.inherited,
             outline.rules.as_ref(),
             outline.global.at_work(),
             of_run.as_deref(),
         );
-        let context = enter(caller, name, self.max_iterations, inherited);
-        let context = context.nested(self.max_nesting);
-        let (context, open) = match request.joins_at() {
-            Some(at) => (context.joining(caller, at), None),
+        let mut entrant = Entrant::new(caller, name, is_member, inherited.clone());
+        entrant.limit(self.max_iterations, self.max_nesting);
+        let open = match request.joins_at() {
+            Some(at) => {
+                entrant.join(at);
+                None
+            }
             // A layer around an agent's loop passes the agent's own request to another agent.
-            None if request.record().is(caller.record()) => (context.replacing(caller), None),
+            None if request.record().is(&caller.place().record) => {
+                entrant.take_over();
+                None
+            }
             None => {
-                let context = context.counted();
+                entrant.count();
                 let shared = request.record().clone();
-                let prefix = || context.id_prefix(caller);
-                let (record, open) = shared.open(request.messages_mut(), prefix);
-                let context = context.opening(record);
-                context.forget_closed_calls();
-                (context, Some(open))
+                let (record, open) = shared.open(request.messages_mut(), || entrant.id_prefix());
+                entrant.open(record);
+                Some(open)
             }
         };
-        let goes_on = request.takes_turn();
-        let context = context.told_to(caller, goes_on);
-        let observers: Vec<_> = Tree::observers(&context).to_vec();
-        let context = context.observed_by(&observers, caller, goes_on);
+        let context = entrant.told(Tree::observers(&inherited), request.takes_turn());
         let after_says_all = Tree::loop_rules(&context).after_agent_replaces_all;
         let is_team = matches!(outline.body, Body::Team { .. });
         request.enter(context, is_team, after_says_all);
@@ -272,6 +270,7 @@ async fn run(
 ) -> Result<AgentResponse> {
     let context = request.context();
     let entered = context
+        .listeners()
         .is_told()
         .then(|| OnDrop::new(context.listeners().clone(), |listeners| dropped(listeners)));
     if let Some(listeners) = &entered {
@@ -341,16 +340,17 @@ async fn answer(
 ) -> Result<AgentResponse> {
     let context = request.context();
     // Refused here and not before: an agent that may not run has its events as well.
-    checked.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)))?;
-    context.admit::<AgentRequest>()?;
+    checked.map_err(|error| error.in_call(|| CallSite::of(request)))?;
+    context.endings().admit::<AgentRequest>()?;
     let result = until_cancelled(context, agent.stack.make(request.clone())).await;
     let result = ended(context, request, result).map(|mut response| {
         // The response of a layer, or its absence, is not part of the run yet.
         request.mark(&mut response, None, Origin::Service);
-        response.identify(context.record(), context.emitter());
+        let emitter = context.listeners().emitter.as_ref();
+        response.identify(&context.place().record, emitter);
         response
     });
-    if context.has_opened() {
+    if context.place().has_opened() {
         with_progress(context, result)
     } else {
         result
@@ -359,18 +359,19 @@ async fn answer(
 
 /// Adds the progress of an agent that has opened its record to its result.
 fn with_progress(context: &RunContext, result: Result<AgentResponse>) -> Result<AgentResponse> {
+    let record = &context.place().record;
     match result {
         Ok(response) => {
             let messages = response.ordered().clone();
             match response.interrupts() {
                 // Only an agent that is done closes its record: an interrupted one goes on in a
                 // later run.
-                [] => context.record().finish(messages),
-                _ => context.record().set(messages),
+                [] => record.finish(messages),
+                _ => record.set(messages),
             }
             Ok(response.kept_by(context))
         }
-        Err(error) => Err(error.with_checkpoint(context.checkpoint(context.record()))),
+        Err(error) => Err(error.with_checkpoint(context.scope().checkpoint(record))),
     }
 }
 
@@ -380,7 +381,7 @@ async fn until_cancelled(
 ) -> Result<AgentResponse> {
     let cancelled = |whose| Err(Error::new(ErrorKind::Cancelled, whose));
     let call = async {
-        let Some(own) = context.own_token() else {
+        let Some(own) = &context.scope().settings.own_token else {
             return call.await;
         };
         own.run_until_cancelled(call).await.unwrap_or_else(|| {
@@ -399,9 +400,9 @@ fn ended(
     request: &AgentRequest,
     result: Result<AgentResponse>,
 ) -> Result<AgentResponse> {
-    let Some(ending) = context.ending::<AgentRequest>() else {
+    let Some(ending) = context.endings().ending::<AgentRequest>() else {
         // Only errors from outside the stack are without the call, such as that of a cancelled token.
-        return result.map_err(|error| error.in_call(|| context.site(CallKind::Agent, None)));
+        return result.map_err(|error| error.in_call(|| CallSite::of(request)));
     };
     if !matches!(
         ending.kind(),
@@ -415,7 +416,7 @@ fn ended(
         // A layer's own response must not take the place of the calls that wait.
         Ok(response) if !(waits && response.is_bare()) => response,
         result => {
-            let messages = context.begin(request.messages());
+            let messages = context.place().begin(request.messages());
             let new_from = request.messages().len();
             let response = AgentResponse::of_run(messages, new_from, context);
             let response = response.with_end_reason(end.clone());
@@ -428,7 +429,9 @@ fn ended(
             }
         }
     };
-    Ok(response.with_end_reason(end).in_run(context))
+    let mut response = response.with_end_reason(end);
+    response.carry(context);
+    Ok(response)
 }
 
 impl fmt::Debug for Agent {

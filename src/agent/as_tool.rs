@@ -69,7 +69,9 @@ async fn answer(
 ) -> Result<ToolResponse> {
     let context = call.context();
     let question = Message::user(arguments.request);
-    let record = context.working(agent.name(), &question);
+    let record = context
+        .place()
+        .working(context.own_tool_call(), agent.name(), &question);
     // The agent finished before the run was interrupted: it must not answer twice.
     if let Some(answer) = record.take_answer() {
         return Ok(ToolResponse::new(AgentResponse::new(answer).text()));

@@ -12,7 +12,7 @@ use super::transfer::{self, take_over};
 use super::waiting::whose_turn;
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
 use crate::callback::{LoopRules, Tree};
-use crate::context::RunContext;
+use crate::context::{RunContext, limit_reached};
 use crate::conversation::{
     CallName, NextStep, Paused, Transcript, make_whole, next_step, refusal, step_after,
 };
@@ -40,7 +40,10 @@ fn call(config: Arc<LoopConfig>, mut request: AgentRequest) -> BoxCallFuture<Age
             Ok(running) => running.run(&added).await,
             Err(error) => Err(error.clone()),
         };
-        request.context().settle::<AgentRequest, _>(None, result)
+        request
+            .context()
+            .endings()
+            .settle::<AgentRequest, _>(None, result)
     })
 }
 
@@ -100,15 +103,18 @@ impl<'a> LoopState<'a> {
             None => (settings, tools.declarations().clone()),
         };
         let new_from = request.messages().len();
-        let transcript = context.write(request.messages());
+        let transcript = context.place().write(request.messages());
         let mut turn = context.begun();
-        let earlier = context.paused().unwrap_or_else(|| Paused::at(new_from));
+        let earlier = context
+            .place()
+            .paused()
+            .unwrap_or_else(|| Paused::at(new_from));
         if earlier.iterations > 0 {
             for message in request.messages().range(earlier.from) {
                 // The turn that goes on is the last, in which the model has called the tools.
                 turn.begin_turn(earlier.iterations - 1, false);
                 if message.role() == Role::Assistant {
-                    turn.push_text(message);
+                    turn.scope().tally.push_text(message);
                 }
             }
         }
@@ -140,7 +146,7 @@ impl<'a> LoopState<'a> {
         let mut done = Ok(None);
         loop {
             // Whatever callbacks and layers made of it.
-            if let Some(ending) = self.context.ending::<AgentRequest>() {
+            if let Some(ending) = self.context.endings().ending::<AgentRequest>() {
                 return boxed(|| self.ended(&ending)).await;
             }
             if let Some(end) = done? {
@@ -150,7 +156,7 @@ impl<'a> LoopState<'a> {
                 self.step = None;
                 // Recorded before the other agent runs: a resumed run must not ask this one again.
                 let from = self.transcript.read(Messages::len);
-                self.context.give_turn(agent.name(), from);
+                self.context.place().give_turn(agent.name(), from);
                 return boxed(|| self.take_over(agent)).await;
             }
             // A reference: a value that is moved out of it would take room in the future twice.
@@ -183,13 +189,12 @@ impl<'a> LoopState<'a> {
 
     /// Begins the run. Returns the response of another agent, if that one continues.
     async fn begin(&mut self, added: &[(CallName, Message)]) -> Result<Option<AgentResponse>> {
-        if let Some(emitter) = self.context.emitter() {
+        if let Some(emitter) = &self.context.listeners().emitter {
             emitter
                 .begin(&self.transcript.messages(), self.new_from)
                 .await;
-            emitter.emit_results(added).await;
         }
-        self.context.observe_results(added);
+        self.context.listeners().tell_results(added).await;
         let agents = &self.config.sub_agents;
         match whose_turn(self.context, agents, &self.transcript.messages()) {
             Ok(Some(index)) => return boxed(|| self.take_over(&agents[index])).await.map(Some),
@@ -200,7 +205,7 @@ impl<'a> LoopState<'a> {
             }
             Err(error) => return Err(error),
         }
-        self.context.take_turn(self.earlier.from);
+        self.context.place().take_turn(self.earlier.from);
         Ok(None)
     }
 
@@ -241,7 +246,7 @@ impl<'a> LoopState<'a> {
         let id = answer.id().map(MessageId::repair);
         self.transcript.push(again.with_optional_id(id.as_ref()));
         self.step = None;
-        if self.turn.is_told() {
+        if self.turn.listeners().is_told() {
             let rejected = EventKind::AnswerRejected { error };
             self.turn.listeners().tell(rejected).await;
         }
@@ -278,7 +283,7 @@ impl<'a> LoopState<'a> {
         let is_beyond_limit = self.is_beyond_limit();
         self.turn.begin_turn(self.iterations, is_beyond_limit);
         self.iterations += 1;
-        let result = if self.turn.is_told() {
+        let result = if self.turn.listeners().is_told() {
             // Apart, so that there is no room for it where nobody watches.
             boxed(|| self.tell_answer()).await
         } else {
@@ -354,9 +359,9 @@ impl<'a> LoopState<'a> {
         self.step = Some(Box::new(step));
         let started = EventKind::StepStarted { iteration };
         self.turn.listeners().tell(started).await;
-        let before = self.turn.agent_usage();
-        self.turn.begin_attempts();
-        let result = match self.turn.emitter() {
+        let before = self.turn.scope().tally.usage();
+        self.turn.scope().tally.begin_attempts();
+        let result = match &self.turn.listeners().emitter {
             Some(emitter) => self.show_answer(emitter).await,
             None => {
                 let (id, call) = self.call_model();
@@ -364,7 +369,7 @@ impl<'a> LoopState<'a> {
             }
         };
         // As a difference, since attempts that have failed used tokens as well.
-        let usage = Box::new(self.turn.agent_usage() - before);
+        let usage = Box::new(self.turn.scope().tally.usage() - before);
         if *usage != Usage::default() {
             let used = EventKind::Usage { usage };
             self.turn.listeners().tell(used).await;
@@ -403,9 +408,14 @@ impl<'a> LoopState<'a> {
     ) -> Result<ModelResponse> {
         let mut response = match call.await {
             Ok(response) => response,
-            Err(error) => return Err(self.turn.settle_error::<ModelRequest>(None, error)),
+            Err(error) => {
+                return Err(self
+                    .turn
+                    .endings()
+                    .settle_error::<ModelRequest>(None, error));
+            }
         };
-        self.turn.settle_success::<ModelRequest>()?;
+        self.turn.endings().settle_success::<ModelRequest>()?;
         if self.is_answered_by_tool() {
             // A callback may have given the answer, too.
             take_calls(response.message_mut());
@@ -421,7 +431,7 @@ impl<'a> LoopState<'a> {
             // Providers refuse a message without content in the next turn.
             return Ok(response);
         }
-        if let Some(refused) = self.turn.beyond_limit(CallKind::Model)
+        if let Some(refused) = self.turn.endings().beyond_limit(CallKind::Model)
             && response.message().tool_calls().next().is_some()
         {
             // Tool calls would need another model call.
@@ -429,7 +439,7 @@ impl<'a> LoopState<'a> {
         }
         // Before it is recorded, so that the transcript and the stream show the same id.
         self.identify(response.message_mut(), id, sink);
-        self.turn.push_text(response.message());
+        self.turn.scope().tally.push_text(response.message());
         let mut recorded = response.message().clone();
         if pauses(&response) {
             recorded.pause();
@@ -510,7 +520,7 @@ impl<'a> LoopState<'a> {
         if self.rules.ends_at_limit {
             Ok(Some(EndReason::IterationLimit))
         } else {
-            Err(self.context.limit_reached(self.iterations))
+            Err(limit_reached(self.iterations))
         }
     }
 
@@ -540,16 +550,13 @@ impl<'a> LoopState<'a> {
             results.push((name, result));
         }
         self.transcript.answer(&results);
-        self.context.observe_results(&results);
-        if let Some(emitter) = self.context.emitter() {
-            emitter.emit_results(&results).await;
-        }
+        self.context.listeners().tell_results(&results).await;
     }
 
     fn response(&self, end: EndReason) -> AgentResponse {
-        let usage = self.earlier.usage + self.context.agent_usage();
+        let usage = self.earlier.usage + self.context.scope().tally.usage();
         self.transcript.pause(self.iterations, usage);
-        self.context.responded(self.request.messages());
+        self.context.place().responded(self.request.messages());
         AgentResponse::of_run(self.transcript.ordered(), self.new_from, self.context)
             .with_iterations(self.iterations - self.earlier.iterations)
             .with_end_reason(end)

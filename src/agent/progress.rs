@@ -50,7 +50,7 @@ impl<'a> Progress<'a> {
     /// Returns the tokens that this agent has used so far.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.earlier.usage + self.context.agent_usage()
+        self.earlier.usage + self.context.scope().tally.usage()
     }
 
     /// Returns the run.

@@ -73,7 +73,7 @@ impl RunStream {
         record.expect(request.messages());
         let (watched, events) = context.watched(name.into(), CAPACITY);
         // Added before the run is polled: it is the first event, whatever a layer around the agent does.
-        if let Some(emitter) = watched.emitter() {
+        if let Some(emitter) = &watched.listeners().emitter {
             emitter.note(EventKind::RunStarted {
                 run: context.run_id().into(),
             });
@@ -132,7 +132,7 @@ impl RunStream {
             Some(Err(error)) => error.checkpoint().cloned(),
             None => None,
         };
-        ended.unwrap_or_else(|| self.context.checkpoint(&self.record))
+        ended.unwrap_or_else(|| self.context.scope().checkpoint(&self.record))
     }
 
     /// Waits until an event is [ready](Self::ready). Returns `false` at the end.
@@ -215,7 +215,7 @@ fn run<S: AgentService>(
     // Outside the block, which would have room for the request beside it. It starts when it is polled.
     let call = service.oneshot(request).map_err(lift);
     async move {
-        let Some(emitter) = context.emitter() else {
+        let Some(emitter) = &context.listeners().emitter else {
             return call.await;
         };
         // Before the first callback runs: a consumer's copy of the state starts from it.

@@ -78,7 +78,7 @@ impl TeamResponse {
             // All of them at once, so that one resumed run can answer them.
             let interrupt = Error::interrupt_all(self.interrupts);
             // Latched, so that no callback of the team can undo the interrupts of its members.
-            context.latch::<AgentRequest>(&interrupt, false);
+            context.endings().latch::<AgentRequest>(&interrupt, false);
             EndReason::Interrupted(interrupt.interrupts().into())
         };
         AgentResponse::of_run(self.messages, self.new_from, context)

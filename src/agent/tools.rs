@@ -36,6 +36,16 @@ impl TurnCall<'_> {
     fn request(&self, tool: Option<&BoxTool>) -> ToolRequest {
         ToolRequest::in_run(&self.context, self.call, self.declaration, tool)
     }
+
+    /// Removes the data about the call, which has a result.
+    #[inline]
+    fn forget_data(&self) {
+        let private = self.context.private_state();
+        // Usually there is none, and a path takes longer than the question.
+        if private.has_data_about_calls() {
+            private.forget_call(&self.context.call_path());
+        }
+    }
 }
 
 /// The tool calls of one turn of an agent's loop.
@@ -73,11 +83,9 @@ impl ToolTurn<'_> {
     // Results are kept even if a call fails the run: the run may have been interrupted as well, and resume.
     fn end(&self, result: Result<()>) -> Result<bool> {
         let (stopped, are_answered) = self.transcript.end_turn();
-        self.context.observe_results(&stopped);
-        if let Some(emitter) = self.context.emitter() {
-            for (name, result) in &stopped {
-                emitter.note_answer(name, result);
-            }
+        for (name, result) in &stopped {
+            let results = std::slice::from_ref(result);
+            self.context.listeners().note_answers(name, results);
         }
         result.map(|()| are_answered)
     }
@@ -152,8 +160,11 @@ impl ToolTurn<'_> {
         };
         // Recorded before it is emitted: a checkpoint has every result that a consumer has seen.
         let (is_over, shown) = self.record(made, slot);
-        if let Some(emitted) = self.emit(made, shown) {
-            emitted.await;
+        let listeners = self.context.listeners();
+        // Without the state: the future of a run would have room for it.
+        let told = shown.map(|slot| listeners.tell_answers(&made.name, slot.answers()));
+        if let Some(told) = told {
+            told.await;
         }
         Ok(is_over)
     }
@@ -164,26 +175,12 @@ impl ToolTurn<'_> {
         // Before it is recorded, so that the transcript and the stream show the same ids.
         slot.identify(&made.name);
         let is_answered = !slot.answers().is_empty();
-        let shown = (is_answered && self.context.is_told()).then(|| slot.clone());
+        let shown = (is_answered && self.context.listeners().is_told()).then(|| slot.clone());
         let is_over = self.transcript.finish(made.slot, slot);
         if is_answered {
-            made.context.forget_call();
+            made.forget_data();
         }
         (is_over, shown)
-    }
-
-    /// Emits the result of a call. Returns a future that waits until the consumer has made room.
-    fn emit<'a>(
-        &'a self,
-        made: &TurnCall<'_>,
-        shown: Option<Slot>,
-    ) -> Option<impl Future<Output = ()> + use<'a>> {
-        let slot = shown?;
-        if let Some(observed) = self.context.observed() {
-            observed.tell_results(&made.name, slot.answers());
-        }
-        let emitter = self.context.emitter()?;
-        Some(emitter.emit_answers(&made.name, slot.answers()))
     }
 
     /// Records that a call has failed the run. A resumed run repeats it if that is safe; otherwise
@@ -205,21 +202,15 @@ impl ToolTurn<'_> {
         let mut result = self.failed(made.call, &error, outcome);
         made.name.identify_result(&mut result);
         let results = self.transcript.fail(made.slot, result);
-        made.context.forget_call();
-        if let Some(observed) = self.context.observed() {
-            observed.tell_results(&made.name, &results);
-        }
-        if let Some(emitter) = self.context.emitter() {
-            for result in &results {
-                emitter.note_answer(&made.name, result);
-            }
-        }
+        made.forget_data();
+        let listeners = self.context.listeners();
+        listeners.note_answers(&made.name, &results);
         error
     }
 
     async fn answer_call(&self, made: &TurnCall<'_>) -> Result<Slot> {
         // Not made, so not answered either: a resumed run makes the call.
-        if made.context.admit::<ToolRequest>().is_err() {
+        if made.context.endings().admit::<ToolRequest>().is_err() {
             return Ok(Slot::Open);
         }
         if made.declaration.is_none() && !self.rules.callbacks_see_unknown_tools {
@@ -259,13 +250,13 @@ impl ToolTurn<'_> {
             Err(error) => return MaybeFuture::ready(self.settle_error(made, error)),
         };
         let default = shown_by_default(made.call, &response);
-        if let Err(abort) = made.context.settle_success::<ToolRequest>() {
+        if let Err(abort) = made.context.endings().settle_success::<ToolRequest>() {
             // It has a result, whatever else ends the run.
             self.keep_result(made, default);
             return MaybeFuture::ready(Err(abort));
         }
         // A layer may have replaced the interrupt of a call by a response.
-        if made.context.waits(CallKind::Tool) {
+        if made.context.endings().waits(CallKind::Tool) {
             return MaybeFuture::ready(Ok(Slot::Open));
         }
         match &self.config.show_tool {
@@ -280,7 +271,10 @@ impl ToolTurn<'_> {
     #[cold]
     fn settle_error(&self, made: &TurnCall<'_>, error: Error) -> Result<Slot> {
         let name = Some(&*made.call.name);
-        let error = made.context.settle_error::<ToolRequest>(name, error);
+        let error = made
+            .context
+            .endings()
+            .settle_error::<ToolRequest>(name, error);
         if error.kind() == ErrorKind::Aborted {
             return Err(error);
         }
@@ -338,7 +332,10 @@ impl ToolTurn<'_> {
         };
         let shown = show.show(answer).await;
         let shown = self.review(made, shown).await;
-        match context.settle::<ToolRequest, _>(Some(&call.name), shown) {
+        match context
+            .endings()
+            .settle::<ToolRequest, _>(Some(&call.name), shown)
+        {
             Err(abort) if abort.kind() == ErrorKind::Aborted => Err(abort),
             // The run ends; the tool has run.
             Err(error) if error.is_ending() => Ok(by_default),

@@ -19,7 +19,7 @@ pub(super) fn whose_turn(
     agents: &[Agent],
     messages: &Messages,
 ) -> Result<Option<usize>> {
-    let why = match context.turn() {
+    let why = match context.place().turn() {
         WhoseTurn::Of(name) => match agents.iter().position(|agent| agent.name() == &*name) {
             Some(index) => return Ok(Some(index)),
             None => format!("they belong to agent `{name}`, which is not among its agents"),

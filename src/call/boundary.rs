@@ -480,7 +480,7 @@ impl Side {
         let (CodeKind::Leaf(_), Some(context)) = (&self.kind, &self.context) else {
             return Ok(());
         };
-        context.admit_target::<R>()
+        context.endings().admit_target::<R>()
     }
 
     /// Runs user code; a panic becomes an error.
@@ -530,7 +530,7 @@ impl Side {
             CodeKind::Leaf(name) | CodeKind::Layer(name) => (name, error),
         };
         match &self.context {
-            Some(context) => context.settle_error::<R>(name.as_deref(), error),
+            Some(context) => context.endings().settle_error::<R>(name.as_deref(), error),
             None => error,
         }
     }

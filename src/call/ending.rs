@@ -29,20 +29,43 @@
 
 use super::request::Request;
 use crate::call_kind::CallKind;
-use crate::context::RunContext;
+use crate::context::Endings;
 use crate::error::{Error, ErrorKind, Result};
 
-impl RunContext {
+/// Returns whether this call waits for the answer to an interrupt, also if a layer has replaced the
+/// interrupt by a response: a resumed run makes it again.
+#[must_use]
+pub fn is_waiting<R: Request>(request: &R) -> bool {
+    request.context().endings().waits(R::CALL)
+}
+
+/// Returns the ending that an `after` of this call has raised although the call has a response. It
+/// is not part of the call's [effects](crate::context::Effects).
+#[must_use]
+pub fn ending_after_response<R: Request>(request: &R) -> Option<Error> {
+    let ending = request.context().endings().ended_by(R::CALL);
+    ending.filter(|_| !is_waiting(request))
+}
+
+/// Raises an ending of this call, which has a response, as its `after` did: for a call that is
+/// answered from a journal.
+pub fn end_after_response<R: Request>(request: &R, ending: &Error) {
+    if ending.is_ending() {
+        request.context().endings().end(R::CALL, ending, true);
+    }
+}
+
+impl Endings<'_> {
     /// Fails if what has ended the run blocks a call of this kind.
     #[inline]
-    pub(crate) fn admit<R: Request>(&self) -> Result<()> {
+    pub(crate) fn admit<R: Request>(self) -> Result<()> {
         self.abort_of::<R>()
             .or_else(|| self.closed_to(R::CALL))
             .map_or(Ok(()), Err)
     }
 
     /// Fails if the target of a call must not be called, although callbacks and layers ran for it.
-    pub(crate) fn admit_target<R: Request>(&self) -> Result<()> {
+    pub(crate) fn admit_target<R: Request>(self) -> Result<()> {
         self.admit::<R>()?;
         // The limit stops only the target: under some rules, `before_model` may still answer beyond
         // it.
@@ -51,8 +74,8 @@ impl RunContext {
         }
         // The guard may not be registered in the agent that has resumed the conversation.
         if R::CALL == CallKind::Tool
-            && self.may_be_held()
-            && let Some(held) = self.withheld()
+            && self.0.private_state().has_data_about_calls()
+            && let Some(held) = self.held()
         {
             return Err(held);
         }
@@ -63,7 +86,7 @@ impl RunContext {
     /// ending, and restores one that the code inside has changed or swallowed. `name` is that of
     /// what was called.
     #[inline]
-    pub(crate) fn settle<R: Request, T>(&self, name: Option<&str>, result: Result<T>) -> Result<T> {
+    pub(crate) fn settle<R: Request, T>(self, name: Option<&str>, result: Result<T>) -> Result<T> {
         if let Err(error) = result {
             return Err(self.settle_error::<R>(name, error));
         }
@@ -74,7 +97,7 @@ impl RunContext {
     /// Fails with the abort of the run if a successful result must not stand beside it. The half of
     /// [`settle`](Self::settle) for a result that stays where it is.
     #[inline]
-    pub(crate) fn settle_success<R: Request>(&self) -> Result<()> {
+    pub(crate) fn settle_success<R: Request>(self) -> Result<()> {
         match self.ending::<R>() {
             // A result stands beside any other ending.
             Some(abort) if abort.kind() == ErrorKind::Aborted => Err(abort),
@@ -82,10 +105,11 @@ impl RunContext {
         }
     }
 
-    /// Returns the error of a call to the code around it: the half of [`settle`](Self::settle) for errors.
+    /// Returns the error of a call to the code around it: the half of [`settle`](Self::settle) for
+    /// errors.
     #[cold]
-    pub(crate) fn settle_error<R: Request>(&self, name: Option<&str>, error: Error) -> Error {
-        let error = error.in_call(|| self.site(R::CALL, name));
+    pub(crate) fn settle_error<R: Request>(self, name: Option<&str>, error: Error) -> Error {
+        let error = error.in_call(|| self.0.scope().site(R::CALL, name));
         // Recorded first, so that the ending below is this error, or an earlier one that it must
         // not replace.
         self.latch::<R>(&error, false);
@@ -94,7 +118,7 @@ impl RunContext {
 
     /// Records an error if it ends more than its call. `is_answered` if the call has a result all
     /// the same.
-    pub(crate) fn latch<R: Request>(&self, error: &Error, is_answered: bool) {
+    pub(crate) fn latch<R: Request>(self, error: &Error, is_answered: bool) {
         if error.kind() == ErrorKind::Aborted {
             self.abort(error);
             // Such a call is made after an abort, so it may raise one of its own as well.
@@ -108,11 +132,11 @@ impl RunContext {
     }
 
     /// Returns the ending that this very call has caused, whatever its result.
-    pub(crate) fn ending<R: Request>(&self) -> Option<Error> {
+    pub(crate) fn ending<R: Request>(self) -> Option<Error> {
         self.abort_of::<R>().or_else(|| self.ended_by(R::CALL))
     }
 
-    fn abort_of<R: Request>(&self) -> Option<Error> {
-        self.aborted().filter(|_| !R::OUTLIVES_ABORT).cloned()
+    fn abort_of<R: Request>(self) -> Option<Error> {
+        self.0.aborted().filter(|_| !R::OUTLIVES_ABORT).cloned()
     }
 }

@@ -25,10 +25,14 @@ use crate::stream::{EventKind, FailedAttempt, NextAttempt};
 /// ```
 pub fn tell_failure<R: Request>(request: &R, error: ErrorKind, next: NextAttempt) {
     let context = request.context();
-    if !context.is_told() {
+    let listeners = context.listeners();
+    if !listeners.is_told() {
         return;
     }
-    let (attempt, mut usage) = context.count_failure(R::CALL);
+    let (attempt, mut usage) = context
+        .scope()
+        .tally
+        .count_failure(R::CALL, context.own_tool_call());
     if let Some(sender) = request.delta_sender() {
         // For the event that discards what was shown of it.
         sender.fail(error);
@@ -37,15 +41,15 @@ pub fn tell_failure<R: Request>(request: &R, error: ErrorKind, next: NextAttempt
             usage += unfinished.usage;
         }
     }
-    context
-        .listeners()
-        .note(EventKind::AttemptFailed(Arc::new(FailedAttempt {
-            call: R::CALL,
-            name: request.name().map(Into::into),
-            tool_call: context.tool_call_in_stream(),
-            attempt,
-            error,
-            usage,
-            next,
-        })));
+    listeners.note(EventKind::AttemptFailed(Arc::new(FailedAttempt {
+        call: R::CALL,
+        name: request.name().map(Into::into),
+        tool_call: context
+            .tool_call_message()
+            .map(|(message, index)| message.tool_call(index)),
+        attempt,
+        error,
+        usage,
+        next,
+    })));
 }

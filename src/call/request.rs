@@ -109,7 +109,7 @@ pub trait Request: Clone + Send + Sync + 'static {
     /// Returns a counter of the time that the call waits for its consumer from now on. Defaults to
     /// that of its run.
     fn consumer_wait(&self) -> ConsumerWait {
-        self.context().consumer_wait()
+        self.context().listeners().consumer_wait()
     }
 
     /// Returns the response to a call that is refused for this reason: for a callback or a layer that
@@ -179,6 +179,6 @@ impl CallSite {
     /// call `add` of agent `sums` ``.
     #[must_use]
     pub fn of<R: Request>(request: &R) -> Self {
-        request.context().site(R::CALL, request.name())
+        request.context().scope().site(R::CALL, request.name())
     }
 }

@@ -74,18 +74,23 @@ impl<R: Request> CallState<R> {
         hook: &'static str,
         decision: Result<Decision, &Error>,
     ) -> impl Future<Output = ()> {
+        let context = self.request.context();
+        let tool_call = context.tool_call_message();
         let note = CallbackNote {
             callback: name(self.at(index).get()),
             hook,
             call: R::CALL,
             name: self.request.name().map(Into::into),
-            tool_call: self.request.context().tool_call_in_stream(),
-            attempt: self.request.context().failed_attempts(R::CALL),
+            tool_call: tool_call.map(|(message, index)| message.tool_call(index)),
+            attempt: context
+                .scope()
+                .tally
+                .failed_attempts(R::CALL, context.own_tool_call()),
             // Not the error itself: a callback outside may hide its text.
             decision: decision.unwrap_or_else(|error| Decision::Failed(error.kind())),
         };
         let note = EventKind::Callback(Arc::new(note));
-        let listeners = self.request.context().listeners();
+        let listeners = context.listeners();
         let sending = if hook == "before" {
             Some(listeners.tell(note))
         } else {
@@ -110,7 +115,9 @@ impl<R: Request> CallState<R> {
             Err(error) if error.kind() == ErrorKind::Interrupted => {
                 context.hold_call(&name(self.at(index).get()));
             }
-            Ok(Action::Continue | Action::SkipRest) if context.may_be_held() => {
+            Ok(Action::Continue | Action::SkipRest)
+                if context.private_state().has_data_about_calls() =>
+            {
                 context.release_call(&name(self.at(index).get()));
             }
             Ok(Action::Continue | Action::SkipRest) => {}
@@ -138,7 +145,10 @@ impl<R: Request> CallState<R> {
             .in_call(|| CallSite::of(&self.request));
         // Recorded where it is raised, before any code outside sees the error: nothing can undo an
         // ending. After the call it keeps its response, whatever the run does.
-        self.request.context().latch::<R>(&error, hook == "after");
+        self.request
+            .context()
+            .endings()
+            .latch::<R>(&error, hook == "after");
         error
     }
 }

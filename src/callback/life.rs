@@ -414,7 +414,7 @@ where
         if origin != Origin::Service || !self.call.is_inmost {
             self.call.request.mark(&mut response, None, origin);
         }
-        let ending = self.context().ending::<R>();
+        let ending = self.context().endings().ending::<R>();
         let mode = match &ending {
             Some(ending) if ending.kind() == ErrorKind::Aborted => return Err(ending.clone()),
             Some(ending) if !self.runs_after_ending(ending) => Mode::Guards,
@@ -428,7 +428,7 @@ where
         {
             // Outside, an agent that has ended returns its messages whatever its layers return. A
             // guard that refused them must not be overruled so.
-            self.context().withhold(error);
+            self.context().endings().withhold(error);
         }
         checked.map(|()| response)
     }
@@ -448,7 +448,7 @@ where
         loop {
             if let Some(mode) = before_mode {
                 // The run may have ended while the service became ready, or in an `on_error`.
-                self.context().admit::<R>()?;
+                self.context().endings().admit::<R>()?;
                 if let (Some(original), Some(_)) = (&original, failed) {
                     self.call.request.clone_from(original);
                 }
@@ -457,7 +457,7 @@ where
                 }
             }
             // A hook may have seen an ending and ignored it.
-            self.context().admit::<R>()?;
+            self.context().endings().admit::<R>()?;
             if let Some(kind) = failed {
                 let request = &self.call.request;
                 let call = CallSite::of(request);
@@ -523,6 +523,7 @@ where
 
     fn settle<T>(&self, result: Result<T>) -> Result<T> {
         self.context()
+            .endings()
             .settle::<R, T>(self.call.request.name(), result)
     }
 
@@ -567,7 +568,8 @@ enum AfterError<T> {
 /// to recover.
 fn is_final<R: Request>(context: &RunContext, error: &Error) -> bool {
     error.is_ending()
-        || error.kind() == ErrorKind::MaxIterations && context.beyond_limit(R::CALL).is_some()
+        || error.kind() == ErrorKind::MaxIterations
+            && context.endings().beyond_limit(R::CALL).is_some()
 }
 
 // The hooks of a band, in the order in which they run.
@@ -582,7 +584,7 @@ impl<R: Request> CallState<R> {
     /// Runs the `before`s; returns the response of one of them, if any.
     async fn before(&mut self, mode: Mode) -> Result<Option<R::Response>> {
         let mut phase = PhaseDecisions::new(mode);
-        let is_watched = self.request.context().is_told();
+        let is_watched = self.request.context().listeners().is_told();
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.mode, HookSet::BEFORE) {
             let Self {
@@ -635,7 +637,7 @@ impl<R: Request> CallState<R> {
     ) -> Result<Recovered<R::Response>> {
         let mut phase = PhaseDecisions::new(Mode::All);
         let mut retries = false;
-        let is_watched = self.request.context().is_told();
+        let is_watched = self.request.context().listeners().is_told();
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.mode, HookSet::ON_ERROR) {
             let Self {
@@ -686,7 +688,7 @@ impl<R: Request> CallState<R> {
     /// Runs the `after`s, which may replace the response.
     async fn after(&mut self, response: &mut R::Response, mode: Mode) -> Result<()> {
         let mut phase = PhaseDecisions::new(mode);
-        let is_watched = self.request.context().is_told();
+        let is_watched = self.request.context().listeners().is_told();
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.mode, HookSet::AFTER) {
             let Self {

@@ -32,12 +32,12 @@ pub(crate) struct Tree {
 impl Tree {
     /// Returns what the current agent passes down; `None` outside an agent, or if it is empty.
     pub(crate) fn of(context: &RunContext) -> Option<&Self> {
-        context.inherited().as_deref()
+        context.scope().settings.inherited.as_deref()
     }
 
-    /// Returns the observers of the current agent.
-    pub(crate) fn observers(context: &RunContext) -> &[Observer] {
-        Self::of(context).map_or(&[], |tree| &tree.observers)
+    /// Returns the observers of an agent that passes this down.
+    pub(crate) fn observers(inherited: &Inherited) -> &[Observer] {
+        inherited.as_deref().map_or(&[], |tree| &tree.observers)
     }
 
     /// Returns what an agent with these rules and callbacks passes down, inside another that passes

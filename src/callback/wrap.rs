@@ -79,7 +79,7 @@ impl<R: Request> Wrap<R> {
     fn failure(&self, error: Error, context: &RunContext, name: Option<&str>) -> Error {
         // Named before it is settled: an ending is recorded with the name of the wrap that raised it.
         let error = error.by(|| self.name.to_string().into(), "wrap");
-        context.settle_error::<R>(name, error)
+        context.endings().settle_error::<R>(name, error)
     }
 }
 
@@ -136,7 +136,7 @@ impl<R: Request> Service<R> for WrapService<R> {
             inner: self.inner.take(),
         };
         // The function is foreign code: it may start calls of its own, which an ended run must not make.
-        let running = context.admit::<R>().and_then(|()| {
+        let running = context.endings().admit::<R>().and_then(|()| {
             // It may panic before its future exists, and while that runs.
             let running = catch(|| (wrap.function)(request, next));
             let name = name.as_deref();
@@ -182,7 +182,7 @@ impl<R: Request> Future for WrapFuture<R> {
             let name = this.name.as_deref();
             return Poll::Ready(Err(this.wrap.failure(error, &this.context, name)));
         }
-        this.context.settle_success::<R>()?;
+        this.context.endings().settle_success::<R>()?;
         Poll::Ready(result)
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lock::lock;
 use crate::message::Usage;
-use crate::state::{LoggedChanges, State, StateLog};
+use crate::state::{LoggedChanges, State};
 
 /// The effects of a call on its run, besides its response: the tokens that it used, the
 /// state and the private state, the amounts that were recorded, and whether it has ended its agent.
@@ -42,15 +42,7 @@ impl Effects {
     /// Returns whether the call has changed nothing in its run.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self {
-            usage,
-            state,
-            private_state,
-            amounts,
-            escalated,
-        } = self;
-        let has_changes = !state.is_empty() || !private_state.is_empty();
-        *usage == Usage::default() && !has_changes && amounts.is_empty() && !escalated
+        *self == Self::default()
     }
 }
 
@@ -66,8 +58,7 @@ impl fmt::Debug for Effects {
     }
 }
 
-/// Collects the [`Effects`] of one call, and of everything in it; created by
-/// [`RunContext::collecting_effects`](super::RunContext::collecting_effects).
+/// Collects the [`Effects`] of one call, and of everything in it.
 #[derive(Clone)]
 pub struct EffectLog(pub(super) Arc<Collected>);
 
@@ -77,30 +68,54 @@ pub(super) struct Collected {
     usage: Mutex<Usage>,
     amounts: Mutex<BTreeMap<Arc<str>, Amounts>>,
     escalated: AtomicBool,
+    /// The states of the run, by handles whose changes are logged.
     pub(super) state: State,
     pub(super) private_state: State,
-    state_log: Arc<StateLog>,
-    private_log: Arc<StateLog>,
     /// The log of a call around this one.
-    outer: Option<Arc<Self>>,
+    outer: Option<EffectLog>,
 }
 
 impl EffectLog {
+    /// Creates the log of a call, which is part of an `outer` one.
+    pub(super) fn new(
+        id: Arc<str>,
+        state: State,
+        private_state: State,
+        outer: Option<Self>,
+    ) -> Self {
+        Self(Arc::new(Collected {
+            id,
+            usage: Mutex::default(),
+            amounts: Mutex::default(),
+            escalated: AtomicBool::new(false),
+            state,
+            private_state,
+            outer,
+        }))
+    }
+
     /// Records amounts under `name` as an effect of this call and of those around it, in addition
     /// to what is recorded there.
     ///
     /// **When:** something that counts across calls, such as a budget or a quota, has counted for
     /// this call. When the effects are applied in another process, the amounts are handed to the
-    /// handler that [`RunContext::on_replay`](super::RunContext::on_replay) has registered under
-    /// the name.
+    /// handler that [`on_replay`](Self::on_replay) has registered under the name.
     pub fn record(&self, name: &Arc<str>, amounts: &Amounts) {
-        self.0.record(name, amounts);
+        // In every call around it, since any of them may be the one that is replayed.
+        for log in self.around() {
+            let mut sums = lock(&log.0.amounts);
+            let sum = sums.entry(name.clone()).or_default();
+            for (amount, more) in amounts {
+                let amount = sum.entry(amount.clone()).or_default();
+                *amount = amount.saturating_add(*more);
+            }
+        }
     }
 
     /// Returns the ids of this call and of the calls around it, innermost first. They tell a
     /// handler what it has counted in this process already.
     pub fn calls(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.0.ids()
+        self.around().map(|log| &log.0.id)
     }
 
     /// Returns the effects so far.
@@ -109,76 +124,30 @@ impl EffectLog {
         let log = &*self.0;
         Effects {
             usage: *lock(&log.usage),
-            state: log.state_log.changes(),
-            private_state: log.private_log.changes(),
+            state: log.state.logged_changes(),
+            private_state: log.private_state.logged_changes(),
             amounts: lock(&log.amounts).clone(),
             escalated: log.escalated.load(Ordering::Acquire),
         }
+    }
+
+    pub(super) fn add_usage(&self, usage: Usage) {
+        self.around().for_each(|log| *lock(&log.0.usage) += usage);
+    }
+
+    pub(super) fn escalate(&self) {
+        self.around()
+            .for_each(|log| log.0.escalated.store(true, Ordering::Release));
+    }
+
+    /// Returns this log and those of the calls around it, from the inside out.
+    fn around(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |log| log.0.outer.as_ref())
     }
 }
 
 impl fmt::Debug for EffectLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("EffectLog").field(&self.effects()).finish()
-    }
-}
-
-impl Collected {
-    /// Creates the log of a call, which is part of an `outer` one, in a run with this data.
-    pub(super) fn new(
-        id: Arc<str>,
-        outer: Option<Arc<Self>>,
-        state: &State,
-        private_state: &State,
-    ) -> Self {
-        let within = |log: fn(&Self) -> &Arc<StateLog>| {
-            Arc::new(StateLog::within(
-                outer.as_deref().map(|outer| log(outer).clone()),
-            ))
-        };
-        let (state_log, private_log) =
-            (within(|log| &log.state_log), within(|log| &log.private_log));
-        Self {
-            id,
-            usage: Mutex::default(),
-            amounts: Mutex::default(),
-            escalated: AtomicBool::new(false),
-            state: state.logged(state_log.clone()),
-            private_state: private_state.logged(private_log.clone()),
-            state_log,
-            private_log,
-            outer,
-        }
-    }
-
-    fn each(&self) -> impl Iterator<Item = &Self> {
-        std::iter::successors(Some(self), |log| log.outer.as_deref())
-    }
-
-    pub(super) fn add_usage(&self, usage: Usage) {
-        self.each().for_each(|log| *lock(&log.usage) += usage);
-    }
-
-    pub(super) fn escalate(&self) {
-        self.each()
-            .for_each(|log| log.escalated.store(true, Ordering::Release));
-    }
-
-    /// Adds amounts to those recorded under a name.
-    pub(super) fn record(&self, name: &Arc<str>, more: &Amounts) {
-        // In every call around it, since any of them may be the one that is replayed.
-        for log in self.each() {
-            let mut amounts = lock(&log.amounts);
-            let sum = amounts.entry(name.clone()).or_default();
-            for (amount, more) in more {
-                let amount = sum.entry(amount.clone()).or_default();
-                *amount = amount.saturating_add(*more);
-            }
-        }
-    }
-
-    /// Returns the names of the call and of those around it.
-    pub(super) fn ids(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.each().map(|log| &log.id)
     }
 }

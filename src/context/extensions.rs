@@ -92,13 +92,9 @@ impl Extensions {
 
 impl fmt::Debug for Extensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = self.0.iter().flat_map(|entries| entries.iter());
         f.debug_set()
-            .entries(
-                self.0
-                    .iter()
-                    .flat_map(|entries| entries.iter())
-                    .map(|(_, value)| value),
-            )
+            .entries(entries.map(|(_, value)| value))
             .finish()
     }
 }

@@ -1,12 +1,10 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use tokio_util::sync::CancellationToken;
-
-use super::run::{Given, Scope};
 use super::run_context::RunContext;
+use super::scope::Scope;
+use super::settings::Given;
 use crate::error::Resolution;
-use crate::state::State;
 
 /// The settings of a request for its run, and the context made from them on first use.
 ///
@@ -35,11 +33,11 @@ impl Joined {
     pub(crate) fn context(&self) -> &RunContext {
         match (&self.caller, &self.given) {
             (Some(caller), None) => caller,
-            (Some(caller), Some(given)) => self.made.get_or_init(|| caller.with(given)),
+            (Some(caller), Some(given)) => self.made.get_or_init(|| part(caller, given)),
             (None, given) => self.made.get_or_init(|| {
                 let given = given.as_deref().cloned().unwrap_or_default();
                 let earlier = self.earlier.as_ref().map(|earlier| &*earlier.scope);
-                RunContext::of(Scope::root(given, earlier), None, None)
+                Scope::root(given, earlier).into()
             }),
         }
     }
@@ -48,26 +46,6 @@ impl Joined {
         (self.caller, self.earlier) = (Some(caller), None);
         // Clones made before keep the run that they had.
         self.made = Arc::default();
-    }
-
-    pub(crate) fn set_state(&mut self, state: State) {
-        self.give(|given| given.state = Some(state));
-    }
-
-    pub(crate) fn set_private_state(&mut self, state: State) {
-        self.give(|given| given.private_state = Some(state));
-    }
-
-    pub(crate) fn set_token(&mut self, token: CancellationToken) {
-        self.give(|given| given.token = Some(token));
-    }
-
-    pub(crate) fn set_run_id(&mut self, id: Arc<str>) {
-        self.give(|given| given.id = Some(id));
-    }
-
-    pub(crate) fn set_extension<T: Send + Sync + 'static>(&mut self, value: T) {
-        self.give(|given| drop(given.extensions.insert(value)));
     }
 
     /// For duplicate ids, the last one wins.
@@ -81,7 +59,8 @@ impl Joined {
         }
     }
 
-    fn give(&mut self, change: impl FnOnce(&mut Given)) {
+    /// Changes the settings of the request.
+    pub(crate) fn give(&mut self, change: impl FnOnce(&mut Given)) {
         change(Arc::make_mut(self.given.get_or_insert_default()));
         let made = std::mem::take(&mut self.made);
         if self.caller.is_none()
@@ -89,6 +68,16 @@ impl Joined {
         {
             self.earlier = Some(Arc::new(made.clone()));
         }
+    }
+}
+
+/// Returns the context of a part of the caller's run with further settings.
+fn part(caller: &RunContext, given: &Given) -> RunContext {
+    let mut scope = Scope::part(&caller.scope, caller.tool_call.clone());
+    scope.settings.apply(given, &scope.run.id);
+    RunContext {
+        scope: Arc::new(scope),
+        ..caller.clone()
     }
 }
 

@@ -1,6 +1,6 @@
 use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use super::tool_call_scope::ToolCallScope;
 use crate::call_kind::CallKind;
@@ -14,6 +14,8 @@ use crate::lock::lock;
 pub(super) struct Latch {
     closed: AtomicBool,
     entries: Mutex<Entries>,
+    /// Why the response of an ended agent is not used.
+    pub(super) withheld: OnceLock<Error>,
 }
 
 #[derive(Default)]
@@ -67,50 +69,41 @@ impl Latch {
         self.closed.store(true, Ordering::Release);
     }
 
+    /// Returns whether anything is recorded.
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     /// Returns the ending that blocks a call. Interrupts of parallel tool calls do not.
-    pub(super) fn refusal(&self, call: impl FnOnce() -> LatchedCall) -> Option<Error> {
-        self.find(|entries| {
-            if entries.first.is_some() {
-                return entries.first;
-            }
-            let call = call();
-            let is_tool = call.kind == CallKind::Tool;
-            // Tool calls of one turn run in parallel: an interrupt of one does not block the others.
-            let other = entries
-                .turns
-                .iter()
-                .find(|(turn, _)| !is_tool || *turn != call.turn);
-            match other {
-                Some((_, at)) => Some(*at),
-                None => entries.by_call.get(&call).copied(),
-            }
-        })
+    pub(super) fn refusal(&self, call: &LatchedCall) -> Option<Error> {
+        let entries = lock(&self.entries);
+        let is_tool = call.kind == CallKind::Tool;
+        // Tool calls of one turn run in parallel: an interrupt of one does not block the others.
+        let mut turns = entries.turns.iter();
+        let other = turns.find(|(turn, _)| !is_tool || *turn != call.turn);
+        let at = entries
+            .first
+            .or(other.map(|(_, at)| *at))
+            .or(entries.by_call.get(call).copied())?;
+        Some(entries.all.get(at)?.error.clone())
     }
 
     /// Returns the ending of a finished call: its own, or for an agent any inside it.
-    pub(super) fn ending(&self, call: impl FnOnce() -> LatchedCall) -> Option<Error> {
-        self.find(|entries| match call() {
-            LatchedCall {
-                kind: CallKind::Agent,
-                ..
-            } => Some(0),
-            call => entries.by_call.get(&call).copied(),
-        })
+    pub(super) fn ending(&self, call: &LatchedCall) -> Option<Error> {
+        let entries = lock(&self.entries);
+        let at = match call.kind {
+            CallKind::Agent => 0,
+            _ => *entries.by_call.get(call)?,
+        };
+        Some(entries.all.get(at)?.error.clone())
     }
 
     /// Returns whether a call waits on an interrupt.
-    #[inline]
-    pub(super) fn waits(&self, call: impl FnOnce() -> LatchedCall) -> bool {
-        self.closed.load(Ordering::Acquire) && self.waits_in_entries(&call())
-    }
-
-    #[cold]
-    fn waits_in_entries(&self, call: &LatchedCall) -> bool {
+    pub(super) fn waits(&self, call: &LatchedCall) -> bool {
         let entries = lock(&self.entries);
-        let own = entries
-            .by_call
-            .get(call)
-            .and_then(|&at| entries.all.get(at));
+        let at = entries.by_call.get(call);
+        let own = at.and_then(|&at| entries.all.get(at));
         // A call with a result waits for nothing, although its `after` interrupted the run.
         own.is_some_and(|entry| !entry.answered && entry.error.kind() == ErrorKind::Interrupted)
     }
@@ -137,24 +130,5 @@ impl Latch {
             }
         }
         waits
-    }
-
-    #[inline]
-    fn find(&self, index_of: impl FnOnce(&Entries) -> Option<usize>) -> Option<Error> {
-        if self.closed.load(Ordering::Acquire) {
-            self.find_entry(index_of)
-        } else {
-            None
-        }
-    }
-
-    // Apart, so that the usual case stays small at each call site.
-    #[cold]
-    fn find_entry(&self, index_of: impl FnOnce(&Entries) -> Option<usize>) -> Option<Error> {
-        let entries = lock(&self.entries);
-        entries
-            .all
-            .get(index_of(&entries)?)
-            .map(|entry| entry.error.clone())
     }
 }

@@ -18,14 +18,10 @@ impl Nesting {
     pub(super) fn inside(self, allowed: Option<u32>) -> Self {
         let depth = self.depth.saturating_add(1);
         let own = allowed.map(|allowed| depth.saturating_add(allowed));
-        let most = match (self.most, own) {
-            (Some(most), Some(own)) => most.min(own),
-            (None, None) => depth.saturating_add(MAX_NESTING),
-            (most, own) => most.or(own).unwrap_or(depth),
-        };
+        let most = self.most.into_iter().chain(own).min();
         Self {
             depth,
-            most: Some(most),
+            most: Some(most.unwrap_or_else(|| depth.saturating_add(MAX_NESTING))),
         }
     }
 

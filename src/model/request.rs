@@ -312,7 +312,7 @@ impl Request for ModelRequest {
     fn consumer_wait(&self) -> ConsumerWait {
         match &self.sink {
             Some(sink) => sink.consumer_wait(),
-            None => self.context.consumer_wait(),
+            None => self.context.listeners().consumer_wait(),
         }
     }
 

@@ -106,7 +106,7 @@ impl AgentRequest {
             ConversationRecord::resuming(messages.clone(), head.conversation).at_turn(head.turn);
         let mut run = Joined::default();
         if !head.private_state.is_empty() {
-            run.set_private_state(head.private_state.into());
+            run.give(|given| given.private_state = Some(head.private_state.into()));
         }
         Self {
             messages,
@@ -215,7 +215,7 @@ impl AgentRequest {
     pub fn checkpoint(&self) -> Checkpoint {
         // An agent that was never called has recorded nothing: the progress is then the request.
         self.record.expect(&self.messages);
-        self.context().checkpoint(&self.record)
+        self.context().scope().checkpoint(&self.record)
     }
 
     /// Sets settings that override the agent's.
@@ -262,14 +262,14 @@ impl AgentRequest {
     /// Sets the session's state.
     #[must_use]
     pub fn with_state(mut self, state: State) -> Self {
-        self.run.set_state(state);
+        self.run.give(|given| given.state = Some(state));
         self.in_another_run()
     }
 
     /// Sets a token that cancels the run.
     #[must_use]
     pub fn with_cancellation(mut self, token: CancellationToken) -> Self {
-        self.run.set_token(token);
+        self.run.give(|given| given.token = Some(token));
         self.in_another_run()
     }
 
@@ -302,7 +302,7 @@ impl AgentRequest {
     /// ```
     #[must_use]
     pub fn with_extension<T: Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.run.set_extension(value);
+        self.run.give(|given| drop(given.extensions.insert(value)));
         self
     }
 
@@ -312,7 +312,8 @@ impl AgentRequest {
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest), since every event contains it.
     #[must_use]
     pub fn with_run_id(mut self, id: impl Into<Arc<str>>) -> Self {
-        self.run.set_run_id(id.into());
+        let id = id.into();
+        self.run.give(|given| given.id = Some(id));
         self.in_another_run()
     }
 
@@ -362,7 +363,7 @@ impl AgentRequest {
         // Extensions are private to one call, and the callbacks are part of the run by now.
         let extensions = Extensions::new();
         let takes_turn = true;
-        let record = self.context().record().clone();
+        let record = self.context().place().record.clone();
         let joins_at = Some(record.len());
         Self {
             messages,
@@ -482,7 +483,7 @@ impl Request for AgentRequest {
 
     /// Returns whether the run is streamed: an agent emits events from the start.
     fn is_committed(&self) -> bool {
-        self.context().emitter().is_some()
+        self.context().listeners().emitter.is_some()
     }
 
     fn mark(&self, response: &mut AgentResponse, replaced: Option<&AgentResponse>, origin: Origin) {

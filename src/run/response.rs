@@ -45,16 +45,11 @@ struct SavedParts {
 
 impl SavedParts {
     fn of(context: &RunContext) -> Arc<Self> {
-        // Private state belongs to the whole run, so only the outermost agent's checkpoint has it.
-        let private_state = if context.is_outermost() {
-            context.private_state().clone()
-        } else {
-            State::default()
-        };
+        let record = &context.place().record;
         Arc::new(Self {
-            head: context.record().head(),
-            private_state,
-            turn: context.record().turn(),
+            head: record.head(),
+            private_state: context.scope().private_state_to_save(),
+            turn: record.turn(),
         })
     }
 }
@@ -122,7 +117,7 @@ impl AgentResponse {
         Self {
             messages,
             new_from,
-            usage: context.agent_usage(),
+            usage: context.scope().tally.usage(),
             iterations: 0,
             end_reason: EndReason::Completed,
             state: context.state().clone(),
@@ -425,14 +420,9 @@ impl AgentResponse {
         open_turn(self.messages())
     }
 
-    /// Sets the state of the run, the usage of the agent, and the parts of the checkpoint.
-    pub(crate) fn in_run(mut self, context: &RunContext) -> Self {
-        self.carry(context);
-        self
-    }
-
-    fn carry(&mut self, context: &RunContext) {
-        self.usage = context.agent_usage();
+    /// Sets the state of the run, and the usage of the agent.
+    pub(crate) fn carry(&mut self, context: &RunContext) {
+        self.usage = context.scope().tally.usage();
         self.state = context.state().clone();
         self.saved = Some(SavedParts::of(context));
     }

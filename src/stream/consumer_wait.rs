@@ -9,7 +9,7 @@ use crate::lock::lock;
 /// Measures the time that a run has waited for its consumer since this was created.
 ///
 /// For a layer with its own timeout: a slow consumer is not the model's fault. Created by
-/// [`RunContext::consumer_wait`](crate::RunContext::consumer_wait).
+/// [`Request::consumer_wait`](crate::Request::consumer_wait).
 #[derive(Debug, Default)]
 pub struct ConsumerWait(Option<ClockWatch>);
 

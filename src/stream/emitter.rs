@@ -166,17 +166,21 @@ impl EventEmitter {
         call: &CallName,
         messages: &[Message],
     ) -> impl Future<Output = ()> + use<'a> {
-        let pushed = self.push(|_, out| {
-            for message in messages {
-                push_results(call, message, out);
-            }
-        });
+        let pushed = self.push_answers(call, messages);
         self.made_room(&pushed)
     }
 
-    /// Emits the result of a tool call without waiting.
-    pub(crate) fn note_answer(&self, call: &CallName, message: &Message) {
-        drop(self.push(|_, out| push_results(call, message, out)));
+    /// Emits them without waiting.
+    pub(crate) fn note_answers(&self, call: &CallName, messages: &[Message]) {
+        drop(self.push_answers(call, messages));
+    }
+
+    fn push_answers(&self, call: &CallName, messages: &[Message]) -> Result<((), bool)> {
+        self.push(|_, out| {
+            for message in messages {
+                push_results(call, message, out);
+            }
+        })
     }
 
     /// Adds events of a model call; returns whether there is still [capacity](Self::room).

@@ -1,17 +1,64 @@
 use std::future::Future;
+use std::sync::Arc;
 
+use super::consumer_wait::ConsumerWait;
 use super::emitter::EventEmitter;
 use super::event::EventKind;
-use super::observed::Observed;
+use super::observed::{Observed, ObservedRun};
+use super::observer::Observer;
+use crate::conversation::CallName;
+use crate::message::Message;
 
 /// Everybody who is told what happens in an agent: the consumer of a stream, and observers.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Listeners {
     pub(crate) emitter: Option<EventEmitter>,
     pub(crate) observed: Option<Observed>,
 }
 
 impl Listeners {
+    /// Returns the listeners of an agent that is called in this one, whose own observers these are.
+    /// `run` returns the run as observers see it, and `tool_call` the id in the stream of the tool
+    /// call that the agent is called in.
+    pub(crate) fn enter(
+        &self,
+        observers: &[Observer],
+        run: impl FnOnce() -> Arc<ObservedRun>,
+        path: &Arc<str>,
+        tool_call: impl FnOnce() -> Option<Arc<str>>,
+        goes_on: bool,
+    ) -> Self {
+        if !self.is_told() && observers.is_empty() {
+            return Self::default();
+        }
+        let tool_call = tool_call();
+        let emitter = self.emitter.as_ref();
+        let emitter =
+            emitter.map(|emitter| emitter.enter(path.clone(), tool_call.clone(), goes_on));
+        let observed = Observed::enter(
+            run,
+            self.observed.as_ref(),
+            observers,
+            emitter.as_ref().map(EventEmitter::invocation),
+            path.clone(),
+            tool_call,
+            goes_on,
+        );
+        Self { emitter, observed }
+    }
+
+    /// Returns whether there is anybody.
+    #[inline]
+    pub(crate) fn is_told(&self) -> bool {
+        self.emitter.is_some() || self.observed.is_some()
+    }
+
+    /// Returns a counter of the time that the run waits for its consumer from now on.
+    pub(crate) fn consumer_wait(&self) -> ConsumerWait {
+        let emitter = self.emitter.as_ref();
+        emitter.map_or_else(ConsumerWait::default, EventEmitter::consumer_wait)
+    }
+
     /// Tells all of them what has happened, and then waits for the consumer.
     //
     // Not an async fn, which would store the event.
@@ -19,11 +66,43 @@ impl Listeners {
         if let Some(observed) = &self.observed {
             observed.tell(kind.clone());
         }
-        let emitting = self.emitter.as_ref().map(|emitter| emitter.emit(kind));
-        async move {
-            if let Some(emitting) = emitting {
-                emitting.await;
+        let emitter = self.emitter.as_ref();
+        finish(emitter.map(|emitter| emitter.emit(kind)))
+    }
+
+    /// Tells all of them of the results of tool calls, and then waits for the consumer.
+    pub(crate) async fn tell_results(&self, results: &[(CallName, Message)]) {
+        if let Some(observed) = &self.observed {
+            for (call, message) in results {
+                observed.tell_results(call, [message]);
             }
+        }
+        if let Some(emitter) = &self.emitter {
+            emitter.emit_results(results).await;
+        }
+    }
+
+    /// Tells all of them of the messages that a tool call has brought, and then waits for the
+    /// consumer.
+    pub(crate) fn tell_answers<'a>(
+        &'a self,
+        call: &CallName,
+        messages: &[Message],
+    ) -> impl Future<Output = ()> + use<'a> {
+        if let Some(observed) = &self.observed {
+            observed.tell_results(call, messages);
+        }
+        let emitter = self.emitter.as_ref();
+        finish(emitter.map(|emitter| emitter.emit_answers(call, messages)))
+    }
+
+    /// Tells all of them of the messages that a tool call has brought, without waiting.
+    pub(crate) fn note_answers(&self, call: &CallName, messages: &[Message]) {
+        if let Some(observed) = &self.observed {
+            observed.tell_results(call, messages);
+        }
+        if let Some(emitter) = &self.emitter {
+            emitter.note_answers(call, messages);
         }
     }
 
@@ -35,5 +114,12 @@ impl Listeners {
         if let Some(emitter) = &self.emitter {
             emitter.note(kind);
         }
+    }
+}
+
+/// Waits until this is done, if there is anything to do.
+async fn finish(emitting: Option<impl Future<Output = ()>>) {
+    if let Some(emitting) = emitting {
+        emitting.await;
     }
 }

@@ -11,8 +11,8 @@ use super::request::ToolRequest;
 use super::response::ToolResponse;
 use super::service::BoxTool;
 use super::tool::Tool;
-use crate::call::{BoxCallFuture, CallKind, Request};
-use crate::error::{Error, ErrorKind, Result};
+use crate::call::BoxCallFuture;
+use crate::error::{CallSite, Error, ErrorKind, Result};
 
 /// A service that routes each call to the tool with its name.
 ///
@@ -169,11 +169,8 @@ impl ToolSet {
             return tool.make(request);
         }
         // No service adds the call to this error, so it is added here.
-        let name = request.name();
-        let unknown = self.unknown(name);
-        BoxCallFuture::failed(
-            unknown.in_call(|| request.context().site(CallKind::Tool, Some(name))),
-        )
+        let unknown = self.unknown(request.name());
+        BoxCallFuture::failed(unknown.in_call(|| CallSite::of(&request)))
     }
 
     /// Returns the error of a call of an unknown tool.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tower_agent::agent::{BuildError, SavedRequest};
 use tower_agent::callback::{Bundle, Next, Wrap, before_model, before_tool, wrap};
-use tower_agent::context::Effects;
+use tower_agent::context::{EffectLog, Effects};
 use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
@@ -164,8 +164,8 @@ fn a_call_has_the_effects_that_were_made_through_its_context() {
         .with_state(state.clone())
         .context()
         .clone();
-    let (outer, outer_log) = context.collecting_effects("outer");
-    let (inner, inner_log) = outer.collecting_effects("inner");
+    let (outer, outer_log) = EffectLog::collect(&context, "outer");
+    let (inner, inner_log) = EffectLog::collect(&outer, "inner");
     inner.state().set("new", 1);
     inner.state().update("new", |value| *value = json!(2));
     inner.state().remove("old");
@@ -180,7 +180,7 @@ fn a_call_has_the_effects_that_were_made_through_its_context() {
     assert_eq!(effects, inner_log.effects());
     let state = State::from_iter([("old".to_owned(), json!(1)), ("kept".to_owned(), json!(1))]);
     let context = AgentRequest::new("").with_state(state).context().clone();
-    context.apply_effects("inner", &effects);
+    effects.apply(&context, "inner");
     let now = serde_json::to_value(context.state().snapshot()).unwrap();
     assert_eq!(now, json!({ "kept": 1, "new": 2 }));
     assert_eq!(context.private_state().get("secret"), Some(json!("s3cret")));
@@ -198,7 +198,7 @@ async fn a_budget_is_charged_once_for_a_call_whose_effects_are_applied() {
         .build()
         .unwrap();
     let context = AgentRequest::new("").context().clone();
-    let (inside, log) = context.collecting_effects("run/1");
+    let (inside, log) = EffectLog::collect(&context, "run/1");
     agent
         .run(AgentRequest::new("Hi.").with_context(inside))
         .await
@@ -211,11 +211,11 @@ async fn a_budget_is_charged_once_for_a_call_whose_effects_are_applied() {
         if used {
             budget.account(&other).unwrap();
         }
-        other.apply_effects("run/1", &effects);
-        other.apply_effects("run/1", &effects);
+        effects.apply(&other, "run/1");
+        effects.apply(&other, "run/1");
         assert_eq!(budget.account(&other).unwrap().used().model_calls, 1);
     }
-    context.apply_effects("run/1", &effects);
+    effects.apply(&context, "run/1");
     assert_eq!(budget.account(&context).unwrap().used().model_calls, 1);
 }
 
@@ -227,7 +227,7 @@ async fn two_budgets_of_one_name_cannot_be_told_apart_in_a_journal() {
             .global_callbacks(budgets)
             .build()
             .unwrap();
-        let (context, _log) = RunContext::default().collecting_effects("run/1");
+        let (context, _log) = EffectLog::collect(&RunContext::default(), "run/1");
         agent
             .run(AgentRequest::new("Hi.").with_context(context))
             .await

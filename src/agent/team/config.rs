@@ -38,7 +38,7 @@ pub(super) type MakeTasks = Box<dyn Fn(&AgentRequest) -> Result<Vec<Message>> + 
 impl TeamConfig {
     /// Returns whether a member that has finished ends the team.
     pub(super) fn is_over(&self, member: &RunContext, response: &AgentResponse) -> Result<bool> {
-        if member.escalated() {
+        if member.scope().node.escalated() {
             return Ok(true);
         }
         let Some(until) = &self.until else {
@@ -83,7 +83,7 @@ impl TeamConfig {
             }
             conversation.push(task);
             // By the team, whose conversation they join: each has an id of its own there.
-            request.context().record().identify(&mut conversation);
+            request.context().place().record.identify(&mut conversation);
             conversations.push(conversation);
         }
         Ok(conversations)
@@ -112,8 +112,10 @@ impl TeamConfig {
         match self.plan {
             // The tasks of an earlier run: another conversation might give others.
             Plan::ForEach(_) => {
-                let at = context.holds(self.members[0].name());
-                context.record().held_numbers(&at)
+                let place = context.place();
+                place
+                    .record
+                    .held_numbers(&place.below(self.members[0].name()))
             }
             Plan::InTurn { .. } | Plan::SideBySide => (0..self.members.len()).collect(),
         }

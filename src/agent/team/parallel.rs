@@ -15,9 +15,10 @@ use crate::run::{AgentRequest, AgentResponse, EndReason};
 
 pub(super) async fn run(team: &TeamConfig, request: &AgentRequest) -> Result<AgentResponse> {
     let context = request.context();
-    let record = context.record();
+    let place = context.place();
+    let record = &place.record;
     let request_messages = request.messages();
-    let messages = context.begin(request_messages);
+    let messages = place.begin(request_messages);
     // A resumed conversation is for the members that it waits for; the others have finished.
     let mut held = held(team, context);
     if held.is_empty() {
@@ -88,7 +89,7 @@ pub(super) async fn run(team: &TeamConfig, request: &AgentRequest) -> Result<Age
         let name = team.name(*index);
         tracing::warn!(error = %error.to_string().escape_debug(), member = %name, "a member of a team failed; the team goes on");
         // It does not run again if another member waits.
-        record.release(&context.holds(&name));
+        record.release(&place.below(&name));
     }
     let mut is_cut = false;
     if let Some((index, record)) = next
@@ -111,22 +112,19 @@ pub(super) async fn run(team: &TeamConfig, request: &AgentRequest) -> Result<Age
         }
         if is_told {
             turn.add_to(&mut tally);
-        } else if let Some(emitter) = context.emitter() {
+        } else if let Some(emitter) = &context.listeners().emitter {
             emitter.hold(turn.messages());
         }
         if turn.waits() || !is_told {
             turn.record_shared(is_told);
         } else {
-            record.release(&context.holds(&team.name(turn.index)));
+            record.release(&place.below(&team.name(turn.index)));
         }
         is_told &= !turn.waits();
     }
     if is_cut {
         let closed = tally.close_calls();
-        context.observe_results(&closed);
-        if let Some(emitter) = context.emitter() {
-            emitter.emit_results(&closed).await;
-        }
+        context.listeners().tell_results(&closed).await;
     }
     // The transcript and the held conversations change together: the run may be dropped right after
     // this.
@@ -134,7 +132,7 @@ pub(super) async fn run(team: &TeamConfig, request: &AgentRequest) -> Result<Age
     // A member that was dropped has no later turn.
     if !tally.waits() {
         for index in team.indices(context) {
-            record.release(&context.holds(&team.name(index)));
+            record.release(&place.below(&team.name(index)));
         }
     }
     Ok(tally.response(context, end))
@@ -143,9 +141,10 @@ pub(super) async fn run(team: &TeamConfig, request: &AgentRequest) -> Result<Age
 /// Returns the turns of the members that an earlier run has begun and that are not in the
 /// transcript.
 fn held(team: &TeamConfig, context: &RunContext) -> Vec<MemberTurn> {
+    let place = context.place();
     let mut turns = Vec::new();
     for index in team.indices(context) {
-        let held = context.record().held(&context.holds(&team.name(index)));
+        let held = place.record.held(&place.below(&team.name(index)));
         turns.extend(held.map(|record| MemberTurn::new(index, record)));
     }
     turns
@@ -157,17 +156,17 @@ fn begin(
     request: &AgentRequest,
     messages: &Messages,
 ) -> Result<Vec<MemberTurn>> {
-    let context = request.context();
+    let place = request.context().place();
     let conversations = team.conversations(request, messages)?;
-    context.take_turn(messages.len());
+    place.take_turn(messages.len());
     let mut turns = Vec::with_capacity(conversations.len());
     for (index, conversation) in conversations.iter().enumerate() {
         let own = ConversationRecord::with_request(conversation);
         own.share_with_caller(messages.len());
         // Held before they run, so that the checkpoint of a run that is dropped has each member's
         // progress.
-        let at = context.holds(&team.name(index));
-        context.record().hold(at, own.clone());
+        let at = place.below(&team.name(index));
+        place.record.hold(at.to_string(), own.clone());
         turns.push(MemberTurn::new(index, own));
     }
     Ok(turns)

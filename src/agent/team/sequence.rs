@@ -13,19 +13,16 @@ pub(super) async fn run(
     request: &AgentRequest,
 ) -> Result<AgentResponse> {
     let context = request.context();
+    let place = context.place();
     let request_messages = request.messages();
-    let mut tally = TeamResponse::since(request_messages.len(), context.begin(request_messages), 0);
+    let mut tally = TeamResponse::since(request_messages.len(), place.begin(request_messages), 0);
     // The members before the one that continues have finished.
     let mut goes_on = whose_turn(context, &team.members, tally.messages().in_call_order())?;
     // A run that goes on after a pause goes on in its round.
-    let first = if goes_on.is_some() {
-        context.round()
-    } else {
-        0
-    };
+    let first = if goes_on.is_some() { place.round() } else { 0 };
     for round in first..rounds {
         if rounds > 1 {
-            context.begin_round(round);
+            place.begin_round(round);
         }
         for (index, member) in team
             .members
@@ -34,7 +31,7 @@ pub(super) async fn run(
             .skip(goes_on.unwrap_or_default())
         {
             if goes_on.take().is_none() {
-                context.give_turn(member.name(), tally.messages().len());
+                place.give_turn(member.name(), tally.messages().len());
             }
             let mut handed = request.hand_over(tally.hand_over());
             if index + 1 < team.members.len() {
@@ -45,7 +42,7 @@ pub(super) async fn run(
             let response = run.await?;
             tally.add(&response);
             // After each member: a run that is dropped resumes with the next one.
-            context.record().set(tally.messages().clone());
+            place.record.set(tally.messages().clone());
             if tally.waits() || team.is_over(&member, &response)? {
                 return Ok(tally.response(context, EndReason::StopCondition));
             }

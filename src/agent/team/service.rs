@@ -17,22 +17,22 @@ fn call(team: Arc<TeamConfig>, mut request: AgentRequest) -> BoxCallFuture<Agent
     BoxCallFuture::new(async move {
         // Once for all its members.
         let added = make_whole(request.messages_mut());
-        request.context().observe_results(&added);
-        if let Some(emitter) = request.context().emitter() {
+        let context = request.context();
+        if let Some(emitter) = &context.listeners().emitter {
             let new_from = request.messages().len();
-            let mut conversation = request.context().begin(request.messages()).into_arrived();
+            let mut conversation = context.place().begin(request.messages()).into_arrived();
             if let Plan::SideBySide | Plan::ForEach(_) = team.plan {
-                let shown = parallel::shown_before(&team, request.context());
+                let shown = parallel::shown_before(&team, context);
                 emitter.resume(&shown);
                 conversation.extend(shown.iter().cloned());
             }
             emitter.begin(&conversation, new_from).await;
-            emitter.emit_results(&added).await;
         }
+        context.listeners().tell_results(&added).await;
         let result = match team.plan {
             Plan::InTurn { rounds } => sequence::run(&team, rounds, &request).await,
             Plan::SideBySide | Plan::ForEach(_) => parallel::run(&team, &request).await,
         };
-        request.context().settle::<AgentRequest, _>(None, result)
+        context.endings().settle::<AgentRequest, _>(None, result)
     })
 }

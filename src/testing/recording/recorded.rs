@@ -153,13 +153,13 @@ impl Meter {
     fn start<R: Request>(request: &R) -> Option<Self> {
         let context = request.context().clone();
         (R::CALL != CallKind::Tool).then(|| Self {
-            before: context.agent_usage(),
+            before: context.scope().tally.usage(),
             context,
         })
     }
 
     fn used(&self) -> Option<Usage> {
-        let used = self.context.agent_usage() - self.before;
+        let used = self.context.scope().tally.usage() - self.before;
         (used != Usage::default()).then_some(used)
     }
 }

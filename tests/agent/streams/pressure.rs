@@ -214,7 +214,7 @@ async fn the_consumers_time_is_distinguished_from_the_models() {
         move |request: ModelRequest| {
             let waited = waited.clone();
             async move {
-                let wait = request.context().consumer_wait();
+                let wait = request.consumer_wait();
                 let mut attempt = request.delta_sender().unwrap().open();
                 for _ in 0..40 {
                     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -255,7 +255,7 @@ async fn without_a_consumer_nothing_waits_for_one() {
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .on_model(before_model(|request| {
             assert!(request.delta_sender().is_none());
-            assert_eq!(request.context().consumer_wait().elapsed(), Duration::ZERO);
+            assert_eq!(request.consumer_wait().elapsed(), Duration::ZERO);
         }))
         .build()
         .unwrap();

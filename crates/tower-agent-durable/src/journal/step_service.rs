@@ -4,7 +4,8 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use serde_json::value::to_raw_value;
 use tower::{Service, ServiceExt};
-use tower_agent::call::CallService;
+use tower_agent::call::{CallService, end_after_response, ending_after_response, is_waiting};
+use tower_agent::context::EffectLog;
 use tower_agent::error::CallSite;
 use tower_agent::{Error, ErrorKind, Result};
 use tower_layer::Layer;
@@ -183,7 +184,7 @@ where
             None => {}
         }
         // A replay applies these effects instead of running what is inside.
-        let (inside, log) = request.context().collecting_effects(effects_id(&step));
+        let (inside, log) = EffectLog::collect(request.context(), effects_id(&step));
         let mut result = make_call(inner, request.clone().in_context(inside)).await;
         match end_of(&request, &intent, &lease, &result) {
             // The operator's answer must survive: something around the tool waits, and without this step the
@@ -200,10 +201,7 @@ where
                 };
                 let outcome =
                     outcome.map_err(|error| JournalError::from(StoreError::data(error)))?;
-                let ending = request
-                    .context()
-                    .ending_after_response(R::CALL)
-                    .filter(|_| result.is_ok());
+                let ending = ending_after_response(&request).filter(|_| result.is_ok());
                 if let Outcome::Error(error) = &outcome {
                     // The journal stores errors without their sources. A callback that looks for a source must
                     // decide now as it will in a replay.
@@ -267,7 +265,7 @@ fn end_of<R: StepRequest>(
     let is_tool = matches!(lease.step.kind, StepKind::Tool(_));
     match result {
         // A layer has replaced an interrupt by a response: the call is still to be made.
-        Ok(_) if request.context().is_waiting(R::CALL) => End::Release,
+        Ok(_) if is_waiting(request) => End::Release,
         // A layer inside a sub-agent has answered for an aborted run. The abort may come from the journal,
         // so the answer is not the agent's.
         Ok(_) if request.is_agent() && request.context().aborted().is_some() => End::Release,
@@ -330,10 +328,9 @@ async fn replay<R: StepRequest>(request: &R, step: &StepId, record: Record) -> R
         ending,
         ..
     } = record;
-    let context = request.context();
-    context.apply_effects(&effects_id(step), &effects);
+    effects.apply(request.context(), &effects_id(step));
     if let Some(ending) = &ending {
-        context.end_after_response(R::CALL, ending);
+        end_after_response(request, ending);
     }
     match outcome {
         Outcome::Error(error) => Err(error),

@@ -125,7 +125,7 @@ use crate::lock::lock;
 use tower_agent::call::Extensions;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Bundle, Callback, Outcome};
-use tower_agent::context::RunContext;
+use tower_agent::context::{EffectLog, RunContext};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ModelResponse};
 use tower_agent::stream::{DeltaSender, Unfinished};
@@ -338,9 +338,10 @@ impl Budget {
             })?;
         if is_new {
             let account = of_run.account.clone();
-            let is_only = context.on_replay(self.config.name.clone(), move |calls, recorded| {
-                account.charge_replayed(calls, recorded);
-            });
+            let is_only =
+                EffectLog::on_replay(context, self.config.name.clone(), move |calls, recorded| {
+                    account.charge_replayed(calls, recorded);
+                });
             // Two of one name are an error only where calls are recorded: see `log`.
             of_run.shares_name.store(!is_only, Ordering::Relaxed);
         }
@@ -389,7 +390,7 @@ impl Budget {
 
     /// Makes what a call is charged part of the effects of a call around it.
     fn log(&self, run: &OfRun, context: &RunContext, reservation: &mut Reservation) -> Result<()> {
-        let Some(effects) = context.effect_log() else {
+        let Some(effects) = EffectLog::of(context) else {
             return Ok(());
         };
         let name = &self.config.name;

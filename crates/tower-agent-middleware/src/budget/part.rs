@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Bundle, Callback, Outcome};
-use tower_agent::context::RunContext;
+use tower_agent::context::{EffectLog, RunContext};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ModelResponse};
 use tower_agent::tool::{ToolRequest, ToolResponse};
@@ -109,7 +109,7 @@ impl BudgetPart {
             run: part,
         });
         // Calls that are made in another process are answered from its journal here.
-        context.on_replay(name, move |calls, recorded| {
+        EffectLog::on_replay(context, name, move |calls, recorded| {
             account.charge_replayed(calls, recorded);
         });
         Ok(())

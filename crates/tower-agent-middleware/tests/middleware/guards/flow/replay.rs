@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use tower::layer::util::Identity;
 use tower_agent::callback::{Bundle, wrap_model, wrap_tool};
-use tower_agent::context::Effects;
+use tower_agent::context::{EffectLog, Effects};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, ModelRequest, ModelResponse, Request, ToolRequest, ToolResponse,
@@ -42,10 +42,10 @@ impl Journal {
                 let context = request.context().clone();
                 let key = format!("model {} {}", context.step_path(), context.iteration());
                 if let Some((response, effects)) = journal.stored(&key) {
-                    context.apply_effects(&key, &effects);
+                    effects.apply(&context, &key);
                     return Ok(serde_json::from_value::<ModelResponse>(response).unwrap());
                 }
-                let (inside, log) = context.collecting_effects(key.clone());
+                let (inside, log) = EffectLog::collect(&context, key.clone());
                 let mut response = next.run(request.clone().with_context(inside)).await?;
                 request.identify(&mut response);
                 journal.store(key, serde_json::to_value(&response).unwrap(), log.effects());
@@ -58,10 +58,10 @@ impl Journal {
                 let context = request.context().clone();
                 let key = format!("tool {}", context.step_path());
                 if let Some((response, effects)) = journal.stored(&key) {
-                    context.apply_effects(&key, &effects);
+                    effects.apply(&context, &key);
                     return Ok(serde_json::from_value::<ToolResponse>(response).unwrap());
                 }
-                let (inside, log) = context.collecting_effects(key.clone());
+                let (inside, log) = EffectLog::collect(&context, key.clone());
                 let response = next.run(request.with_context(inside)).await?;
                 journal.store(key, serde_json::to_value(&response).unwrap(), log.effects());
                 Ok::<_, tower_agent::Error>(response)

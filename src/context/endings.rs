@@ -1,0 +1,106 @@
+use super::held::guards_holding;
+use super::latch::{Latch, LatchedCall};
+use super::run_context::RunContext;
+use crate::call_kind::CallKind;
+use crate::error::{Error, ErrorKind};
+
+/// What has ended the run, as one call meets it. How calls use it is in `call/ending.rs`.
+#[derive(Clone, Copy)]
+pub(crate) struct Endings<'a>(pub(crate) &'a RunContext);
+
+impl RunContext {
+    /// Returns what has ended the run, as this call meets it.
+    #[inline]
+    pub(crate) fn endings(&self) -> Endings<'_> {
+        Endings(self)
+    }
+}
+
+impl Endings<'_> {
+    /// Aborts the whole run.
+    pub(crate) fn abort(self, error: &Error) {
+        // The first abort stands.
+        drop(self.0.scope.run.aborted.set(error.clone()));
+    }
+
+    /// Records that a call of this kind has ended more than itself. The call may already have a
+    /// result.
+    pub(crate) fn end(self, kind: CallKind, error: &Error, answered: bool) {
+        self.0.scope.latch.set(self.call(kind), error, answered);
+    }
+
+    /// Makes an ended agent fail, so that its response is not used.
+    pub(crate) fn withhold(self, error: &Error) {
+        drop(self.0.scope.latch.withheld.set(error.clone()));
+    }
+
+    /// Returns the recorded ending that blocks another call of this kind.
+    #[inline]
+    pub(crate) fn closed_to(self, kind: CallKind) -> Option<Error> {
+        self.ask(kind, Latch::refusal).flatten()
+    }
+
+    /// Returns the ending of this very call.
+    #[inline]
+    pub(crate) fn ended_by(self, kind: CallKind) -> Option<Error> {
+        if kind == CallKind::Agent
+            && let Some(withheld) = self.0.scope.latch.withheld.get()
+        {
+            return Some(withheld.clone());
+        }
+        self.ask(kind, Latch::ending).flatten()
+    }
+
+    /// Returns whether this very call waits on an interrupt, whatever its result.
+    #[inline]
+    pub(crate) fn waits(self, kind: CallKind) -> bool {
+        self.ask(kind, Latch::waits) == Some(true)
+    }
+
+    /// Asks the latch about a call of this kind. `None` if nothing has ended the run.
+    #[inline]
+    fn ask<T>(self, kind: CallKind, question: fn(&Latch, &LatchedCall) -> T) -> Option<T> {
+        let is_closed = self.0.scope.latch.is_closed();
+        is_closed.then(|| self.ask_closed(kind, question))
+    }
+
+    // Apart, so that the usual case stays small at each call site.
+    #[cold]
+    fn ask_closed<T>(self, kind: CallKind, question: fn(&Latch, &LatchedCall) -> T) -> T {
+        question(&self.0.scope.latch, &self.call(kind))
+    }
+
+    /// Returns the name of a call of this kind in the latch.
+    fn call(self, kind: CallKind) -> LatchedCall {
+        LatchedCall {
+            kind,
+            turn: self.0.iteration,
+            tool: self.0.tool_call.clone(),
+        }
+    }
+
+    /// Returns why the call is blocked, although callbacks run for it.
+    pub(crate) fn beyond_limit(self, kind: CallKind) -> Option<Error> {
+        let is_blocked = self.0.beyond_limit && kind == CallKind::Model;
+        is_blocked.then(|| limit_reached(self.0.iteration))
+    }
+
+    /// Returns why this tool call is blocked: a guard that holds it has not run.
+    #[cold]
+    pub(crate) fn held(self) -> Option<Error> {
+        let guards = guards_holding(self.0);
+        let guard = guards.first()?;
+        let message = format!(
+            "`{guard}` has an open question about this call, but does not wrap this tool; resume \
+             with the agent that was interrupted"
+        );
+        Some(Error::new(ErrorKind::InvalidRequest, message))
+    }
+}
+
+/// Returns the error of an agent that has reached its limit of model calls.
+pub(crate) fn limit_reached(made: u32) -> Error {
+    let plural = if made == 1 { "" } else { "s" };
+    let message = format!("no final answer after {made} model call{plural}");
+    Error::new(ErrorKind::MaxIterations, message)
+}

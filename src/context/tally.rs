@@ -1,0 +1,123 @@
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::call_kind::CallKind;
+use crate::conversation::CallName;
+use crate::lock::lock;
+use crate::message::{Message, Part, Usage};
+
+/// What an agent has used, said and tried without success.
+#[derive(Default)]
+pub(crate) struct Tally {
+    usage: Mutex<Usage>,
+    /// The messages with a text.
+    texts: Mutex<Vec<Message>>,
+    /// The number of texts. Outside the lock, since every turn asks.
+    text_count: AtomicUsize,
+    /// The attempts that have failed. Counted only if somebody is told.
+    failures: Mutex<Failures>,
+}
+
+#[derive(Default)]
+struct Failures {
+    /// How many attempts have failed at each call.
+    counts: Vec<(Attempted, u32)>,
+    /// The tokens that the agent had used by the last failure, or by the start of the turn.
+    usage: Usage,
+}
+
+/// A call of an agent that may be attempted more than once.
+#[derive(PartialEq)]
+enum Attempted {
+    Agent,
+    /// The model call of the turn.
+    Model,
+    /// A tool call, by the name that is unique in the conversation.
+    Tool(CallName),
+}
+
+impl Attempted {
+    fn new(kind: CallKind, tool: Option<CallName>) -> Self {
+        match (kind, tool) {
+            (CallKind::Agent, _) => Self::Agent,
+            (_, Some(tool)) => Self::Tool(tool),
+            (_, None) => Self::Model,
+        }
+    }
+}
+
+impl Tally {
+    /// Returns the tokens used so far by the agent and its sub-agents.
+    pub(crate) fn usage(&self) -> Usage {
+        *lock(&self.usage)
+    }
+
+    pub(super) fn add_usage(&self, usage: Usage) {
+        *lock(&self.usage) += usage;
+    }
+
+    /// Begins to count the attempts at the model call of another turn.
+    pub(crate) fn begin_attempts(&self) {
+        let usage = self.usage();
+        let mut failures = lock(&self.failures);
+        failures
+            .counts
+            .retain(|(call, _)| *call != Attempted::Model);
+        failures.usage = usage;
+    }
+
+    /// Returns the number of attempts that have failed at a call: at the agent, at this tool call,
+    /// or at the model call of the turn.
+    pub(crate) fn failed_attempts(&self, kind: CallKind, tool: Option<CallName>) -> u32 {
+        let call = Attempted::new(kind, tool);
+        let failures = lock(&self.failures);
+        let mut counts = failures.counts.iter();
+        let counted = counts.find(|(counted, _)| *counted == call);
+        counted.map_or(0, |(_, count)| *count)
+    }
+
+    /// Counts an attempt that has failed; returns its number, and the tokens of a model call that
+    /// it has used.
+    pub(crate) fn count_failure(&self, kind: CallKind, tool: Option<CallName>) -> (u32, Usage) {
+        let call = Attempted::new(kind, tool);
+        let usage = self.usage();
+        let mut failures = lock(&self.failures);
+        let used = match call {
+            // As a difference: layers inside may have made several calls for one attempt.
+            Attempted::Model => usage - std::mem::replace(&mut failures.usage, usage),
+            // Calls of a turn run at the same time, and the difference would be that of all.
+            Attempted::Agent | Attempted::Tool(_) => Usage::default(),
+        };
+        let mut counts = failures.counts.iter_mut();
+        match counts.find(|(counted, _)| *counted == call) {
+            Some((_, count)) => {
+                *count += 1;
+                (*count - 1, used)
+            }
+            None => {
+                failures.counts.push((call, 1));
+                (0, used)
+            }
+        }
+    }
+
+    /// Stores the model's text for later turns.
+    pub(crate) fn push_text(&self, message: &Message) {
+        let mut parts = message.parts().iter().filter_map(Part::as_text);
+        if parts.any(|text| !text.is_empty()) {
+            let mut texts = lock(&self.texts);
+            texts.push(message.clone());
+            self.text_count.store(texts.len(), Ordering::Release);
+        }
+    }
+
+    pub(super) fn texts(&self, range: Range<usize>) -> Vec<Arc<str>> {
+        let texts = lock(&self.texts).get(range).unwrap_or_default().to_vec();
+        texts.iter().map(|message| message.text().into()).collect()
+    }
+
+    pub(super) fn text_count(&self) -> usize {
+        self.text_count.load(Ordering::Acquire)
+    }
+}
