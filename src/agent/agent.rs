@@ -11,6 +11,7 @@ use tower::Service;
 use super::explain::Explanation;
 use super::named_tools::KnownTools;
 use super::outline::{Body, Outline};
+use super::shell::Shell;
 use super::stream::RunStream;
 use crate::call::{BoxCallFuture, Origin, Request};
 use crate::callback::{LayerInner, RunBundles, Tree};
@@ -67,10 +68,7 @@ use crate::stream::{EventKind, Listeners};
 pub struct Agent(Arc<AgentInner>);
 
 pub(super) struct AgentInner {
-    pub(super) name: Arc<str>,
-    pub(super) description: Arc<str>,
     pub(super) max_iterations: u32,
-    pub(super) max_nesting: Option<u32>,
     /// The tools that guards of this agent may name.
     pub(super) known_tools: KnownTools,
     pub(super) outline: Arc<Outline>,
@@ -128,13 +126,13 @@ impl Agent {
     /// Returns the agent's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.0.shell().name
     }
 
     /// Returns the description that the models of other agents read; empty by default.
     #[must_use]
     pub fn description(&self) -> &str {
-        &self.0.description
+        &self.0.shell().description
     }
 
     /// Returns the callbacks and layers around each call, from the outside in.
@@ -155,7 +153,8 @@ impl Agent {
     /// [journal](crate::callback::Bundle::journal), so that another process can continue a run.
     #[must_use]
     pub fn is_durable(&self) -> bool {
-        self.0.outline.global.has_journal()
+        let bundles = &self.0.shell().global;
+        bundles.iter().any(|bundle| bundle.around().has_journal())
     }
 
     /// Returns whether the agent gives one final answer.
@@ -181,7 +180,7 @@ impl Service<AgentRequest> for Agent {
         let agent = self.0.clone();
         ResponseFuture(boxed(|| async move {
             let checked = agent.check(&request);
-            let _open = agent.enter(&agent.name, &mut request, false);
+            let _open = agent.enter(&agent.shell().name, &mut request, false);
             run(&agent, &request, checked).await
         }))
     }
@@ -191,6 +190,10 @@ impl Service<AgentRequest> for Agent {
 const MAX_RUN_ID: usize = 1024;
 
 impl AgentInner {
+    fn shell(&self) -> &Shell {
+        &self.outline.shell
+    }
+
     /// Fails if the request cannot be part of its run, or a guard names a tool that the run should
     /// provide and does not.
     fn check(&self, request: &AgentRequest) -> Result<()> {
@@ -226,15 +229,15 @@ impl AgentInner {
         // run them twice.
         let of_run = request.callbacks_mut().take();
         let caller = &request.context().clone();
-        let outline = &self.outline;
+        let shell = self.shell();
         let inherited = Tree::enter(
             &caller.scope().settings.inherited,
-            outline.rules.as_ref(),
-            outline.global.at_work(),
+            shell.rules.as_ref(),
+            shell.global.iter().filter(|bundle| !bundle.is_idle()),
             of_run.as_deref(),
         );
         let mut entrant = Entrant::new(caller, name, is_member, inherited.clone());
-        entrant.limit(self.max_iterations, self.max_nesting);
+        entrant.limit(self.max_iterations, shell.max_nesting);
         let open = match request.joins_at() {
             Some(at) => {
                 entrant.join(at);
@@ -255,9 +258,9 @@ impl AgentInner {
         };
         let context = entrant.told(Tree::observers(&inherited), request.takes_turn());
         let after_says_all = Tree::loop_rules(&context).after_agent_replaces_all;
-        let is_team = matches!(outline.body, Body::Team { .. });
+        let is_team = matches!(self.outline.body, Body::Team { .. });
         request.enter(context, is_team, after_says_all);
-        request.describe(&self.description);
+        request.describe(&shell.description);
         open
     }
 }
@@ -437,7 +440,7 @@ fn ended(
 impl fmt::Debug for Agent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Agent")
-            .field("name", &self.0.name)
+            .field("name", &self.name())
             .finish_non_exhaustive()
     }
 }

@@ -12,11 +12,12 @@ use super::explain::Target;
 use super::loop_config::{LoopConfig, StopWhen};
 use super::loop_state;
 use super::named_tools::{self, KnownTools};
-use super::outline::{Body, Outline, Parts};
+use super::outline::{Body, Outline};
 use super::progress::Progress;
+use super::shell::{Shell, shell_setters};
 use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
-use crate::callback::{Bundle, Callback, Edges, GlobalBundles, LayerInner, Rules, StackBuilder};
+use crate::callback::{Bundle, Callback, LayerInner, Position, Rules};
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
 use crate::run::{AgentRequest, AgentService};
 use crate::tool::{BoxTool, Tool, ToolRequest, ToolService, ToolSet};
@@ -29,8 +30,7 @@ use crate::type_name::without_paths;
 /// first registered is outermost; neighbouring callbacks form one band.
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct AgentBuilder {
-    name: Arc<str>,
-    description: Arc<str>,
+    shell: Shell,
     model: BoxModel,
     model_name: String,
     tools: Vec<Tool>,
@@ -39,26 +39,10 @@ pub struct AgentBuilder {
     instructions: Option<Arc<str>>,
     settings: Settings,
     max_iterations: u32,
-    max_nesting: Option<u32>,
     tool_concurrency: usize,
-    rules: Option<Arc<dyn Rules>>,
     show_tool: Option<ShowTool>,
     tool_failure_message: Option<Cow<'static, str>>,
-    global: GlobalBundles,
     stop_when: Option<StopWhen>,
-    model_stack: StackBuilder<ModelRequest>,
-    tool_stack: StackBuilder<ToolRequest>,
-    agent_stack: StackBuilder<AgentRequest>,
-    edges: Edges,
-    has_own_journal: bool,
-}
-
-/// Checks that a name can be part of a path.
-pub(super) fn check_name(name: &Arc<str>) -> Result<(), BuildError> {
-    if name.is_empty() || name.contains('/') {
-        return Err(BuildError::Name(name.clone()));
-    }
-    Ok(())
 }
 
 /// Checks that no two of these agents have the same name.
@@ -80,8 +64,7 @@ impl Agent {
 impl AgentBuilder {
     fn new(model: impl ModelService) -> Self {
         Self {
-            name: "agent".into(),
-            description: "".into(),
+            shell: Shell::new("agent".into()),
             model_name: without_paths(std::any::type_name_of_val(&model)),
             model: BoxModel::leaf(AnswerCalls(model), None),
             tools: Vec::new(),
@@ -90,32 +73,20 @@ impl AgentBuilder {
             instructions: None,
             settings: Settings::default(),
             max_iterations: 25,
-            max_nesting: None,
             tool_concurrency: 8,
-            rules: None,
             show_tool: None,
             tool_failure_message: None,
-            global: GlobalBundles::default(),
             stop_when: None,
-            model_stack: StackBuilder::new(),
-            tool_stack: StackBuilder::new(),
-            agent_stack: StackBuilder::new(),
-            edges: Edges::default(),
-            has_own_journal: false,
         }
     }
 
     /// Sets the agent's name, used in contexts, errors and traces. Defaults to `"agent"`.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.name = name.into();
+        self.shell.name = name.into();
         self
     }
 
-    /// Sets the description, for the models of agents that may transfer to this one.
-    pub fn description(mut self, description: impl Into<Arc<str>>) -> Self {
-        self.description = description.into();
-        self
-    }
+    shell_setters!("agent");
 
     /// Sets the system prompt.
     pub fn instructions(mut self, instructions: impl Into<Arc<str>>) -> Self {
@@ -185,27 +156,6 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets how deeply agents may be nested inside this one: as tools, as sub-agents after a
-    /// transfer, as members of teams. Defaults to 10 for the agent that is called first.
-    ///
-    /// Limits of outer agents apply as well, so set the limit of the whole tree on its root. An
-    /// agent beyond the limit fails with [`MaxNesting`](crate::ErrorKind::MaxNesting); if it is a
-    /// tool, that is the tool's error, which the model reads. An agent called in a tool or a
-    /// callback counts if it is part of the run, by
-    /// [`with_context`](crate::AgentRequest::with_context).
-    pub fn max_nesting(mut self, max: u32) -> Self {
-        self.max_nesting = Some(max);
-        self
-    }
-
-    /// Sets the compatibility semantics for this agent's callbacks and loop, and for sub-agents
-    /// without their own. Defaults to the semantics of the agent that contains this one, and
-    /// otherwise to [`Semantics::default`](crate::compat::Semantics).
-    pub fn semantics(mut self, semantics: impl Rules) -> Self {
-        self.rules = Some(Arc::new(semantics));
-        self
-    }
-
     /// Sets how many tool calls of one turn run in parallel. Defaults to 8. The results keep the
     /// order of the calls. With 1, the calls behind one that interrupts the run are made after its
     /// answer.
@@ -235,46 +185,31 @@ impl AgentBuilder {
 
     /// Adds a callback for model calls.
     pub fn on_model(mut self, callback: impl Callback<ModelRequest>) -> Self {
-        self.model_stack.callback(callback);
+        self.shell.own.model.callback(callback);
         self
     }
 
     /// Adds a layer for model calls. What is registered after it is inside it.
     pub fn model_layer<L>(mut self, layer: L) -> Self
     where
-        L: Layer<LayerInner<ModelRequest>, Service: ModelService> + Send + 'static,
+        L: Layer<LayerInner<ModelRequest>, Service: ModelService> + Send + Sync + 'static,
     {
-        self.model_stack.layer(layer);
+        self.shell.own.model.layer(layer);
         self
     }
 
     /// Adds a callback for tool calls.
     pub fn on_tool(mut self, callback: impl Callback<ToolRequest>) -> Self {
-        self.tool_stack.callback(callback);
+        self.shell.own.tool.callback(callback);
         self
     }
 
     /// Adds a layer for tool calls. What is registered after it is inside it.
     pub fn tool_layer<L>(mut self, layer: L) -> Self
     where
-        L: Layer<LayerInner<ToolRequest>, Service: ToolService> + Send + 'static,
+        L: Layer<LayerInner<ToolRequest>, Service: ToolService> + Send + Sync + 'static,
     {
-        self.tool_stack.layer(layer);
-        self
-    }
-
-    /// Adds a callback for calls of the agent itself.
-    pub fn on_agent(mut self, callback: impl Callback<AgentRequest>) -> Self {
-        self.agent_stack.callback(callback);
-        self
-    }
-
-    /// Adds a layer for calls of the agent itself. What is registered after it is inside it.
-    pub fn agent_layer<L>(mut self, layer: L) -> Self
-    where
-        L: Layer<LayerInner<AgentRequest>, Service: AgentService> + Send + 'static,
-    {
-        self.agent_stack.layer(layer);
+        self.shell.own.tool.layer(layer);
         self
     }
 
@@ -328,25 +263,11 @@ impl AgentBuilder {
     /// Adds a bundle: its layers and callbacks for each call, after what was registered before.
     pub fn callbacks(mut self, bundle: impl Into<Bundle>) -> Self {
         let bundle = bundle.into();
-        self.has_own_journal |= bundle.has_journal();
-        self.agent_stack.layers(bundle.layers().of());
-        self.model_stack.layers(bundle.layers().of());
-        self.tool_stack.layers(bundle.layers().of());
-        self.agent_stack.callbacks(bundle.agent());
-        self.model_stack.callbacks(bundle.model());
-        self.tool_stack.callbacks(bundle.tool());
-        self.edges.append(bundle.edges());
+        self.shell.own.append(bundle.around(), Position::own, None);
         for observer in bundle.observers() {
-            self.global.push(Bundle::new().observer(observer.clone()));
+            let observing = Bundle::new().observer(observer.clone());
+            observing.push_to(&mut self.shell.global);
         }
-        self
-    }
-
-    /// Adds a bundle for this agent and all its sub-agents, including agents used as tools. In each
-    /// agent it is placed around everything of the agent's own, unless the
-    /// [semantics](crate::compat::Globals) put it first in every phase.
-    pub fn global_callbacks(mut self, bundle: impl Into<Bundle>) -> Self {
-        self.global.push(bundle.into());
         self
     }
 
@@ -361,13 +282,10 @@ impl AgentBuilder {
     /// a [journal](Bundle::journal) is among the agent's own [callbacks](Self::callbacks). Callbacks
     /// inside a composed layer, such as a `ServiceBuilder` stack, are not checked.
     pub fn build(mut self) -> Result<Agent, BuildError> {
-        check_name(&self.name)?;
+        self.shell.check()?;
         check_members(&self.sub_agents)?;
         if self.tool_concurrency == 0 {
             return Err(BuildError::NoToolConcurrency);
-        }
-        if self.has_own_journal {
-            return Err(BuildError::NotDurable(self.name));
         }
         // A tool like any other, for the checks below and for the outline.
         self.tools.extend(transfer::tool(&self.sub_agents));
@@ -385,21 +303,26 @@ impl AgentBuilder {
         for tool in self.tools {
             tool_set.insert(tool)?;
         }
+        let Shell {
+            global,
+            own: around,
+            rules,
+            ..
+        } = self.shell;
         // Callbacks of the agent's own calls can name only its own tools.
-        let mut named = self.model_stack.named_tools();
-        named.extend(self.edges.named_tools());
-        named.extend(self.tool_stack.named_tools());
+        let mut named = around.model.named_tools();
+        named.extend(around.tool.named_tools());
         named_tools::check(named.iter().cloned(), &own)?;
         // Callbacks around the agent also see the calls of its sub-agents.
-        let mut of_tree = self.global.named_tools();
-        of_tree.extend(self.agent_stack.named_tools());
+        let mut of_tree: Vec<_> = global.iter().flat_map(Bundle::named_tools).collect();
+        of_tree.extend(around.agent.named_tools());
         named_tools::check(of_tree.iter().cloned(), &all)?;
-        let rules = self.rules.as_deref();
-        let model = self.model_stack.in_agent(self.model, &self.edges, rules);
+        let rules = rules.as_deref();
+        let model = around.model.in_agent(self.model, rules);
         let tools = tool_set.clone();
         // Always ready: a call waits for its own tool inside.
         let tools = BoxTool::internal(move |request| tools.make(request));
-        let tools = self.tool_stack.in_agent(tools, &self.edges, rules);
+        let tools = around.tool.in_agent(tools, rules);
         let config = LoopConfig {
             model,
             tools,
@@ -413,15 +336,12 @@ impl AgentBuilder {
             sub_agents: self.sub_agents,
         };
         let agent = loop_state::service(config);
-        let stack = self.agent_stack.in_agent(agent, &self.edges, rules);
+        let stack = around.agent.in_agent(agent, rules);
         let mut brought = [named, of_tree].concat();
         // Checked again at the start of each run, which has to bring them.
         brought.retain(|named| self.tools_of_runs.contains(&named.tool));
         Ok(Agent::new(AgentInner {
-            name: self.name,
-            description: self.description,
             max_iterations: self.max_iterations,
-            max_nesting: self.max_nesting,
             known_tools: KnownTools { all, brought },
             explanation: outline.explain(&None, None),
             outline: Arc::new(outline),
@@ -432,21 +352,12 @@ impl AgentBuilder {
 
     fn outline(&self) -> Outline {
         Outline {
-            name: self.name.clone(),
-            rules: self.rules.clone(),
-            global: self.global.clone(),
-            agent: Parts::new(&self.agent_stack, &self.edges),
+            shell: self.shell.clone(),
             body: Body::Loop {
                 max_iterations: self.max_iterations,
-                model: (
-                    Parts::new(&self.model_stack, &self.edges),
-                    self.model_name.clone(),
-                ),
+                model: self.model_name.clone(),
                 tool_concurrency: self.tool_concurrency,
-                tools: (
-                    Parts::new(&self.tool_stack, &self.edges),
-                    self.tools.iter().map(Target::tool).collect(),
-                ),
+                tools: self.tools.iter().map(Target::tool).collect(),
                 sub_agents: self.sub_agents.iter().map(Agent::outline).collect(),
             },
         }

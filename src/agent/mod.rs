@@ -36,6 +36,7 @@ mod loop_state;
 mod named_tools;
 mod outline;
 mod progress;
+mod shell;
 mod stream;
 mod team;
 mod team_response;

@@ -7,6 +7,7 @@ use crate::call::Request;
 use crate::panic::catch;
 
 /// A type-erased callback. Cloning is O(1).
+#[derive(Clone)]
 pub struct ArcCallback<R: Request> {
     callback: Arc<dyn Erased<R>>,
     hooks: HookSet,
@@ -39,15 +40,6 @@ impl<R: Request> ArcCallback<R> {
     #[inline]
     pub(super) fn guards(&self) -> bool {
         self.is_guard
-    }
-}
-
-impl<R: Request> Clone for ArcCallback<R> {
-    fn clone(&self) -> Self {
-        Self {
-            callback: self.callback.clone(),
-            ..*self
-        }
     }
 }
 

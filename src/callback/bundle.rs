@@ -1,14 +1,15 @@
+use std::convert::identity;
 use std::fmt;
 use std::sync::Arc;
 
 use tower_layer::Layer;
 
 use super::callback::Callback;
-use super::layers::Layers;
 use super::list::Callbacks;
 use super::named_tool::NamedTool;
+use super::position::Position;
 use super::rules::Rules;
-use crate::call::Request;
+use super::stack::Stacks;
 use crate::model::{BoxModel, ModelRequest, ModelService};
 use crate::panic::catch;
 use crate::run::{AgentRequest, AgentService, BoxAgent};
@@ -35,12 +36,8 @@ use crate::tool::{BoxTool, ToolRequest, ToolService};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Bundle {
-    agent: Callbacks<AgentRequest>,
-    model: Callbacks<ModelRequest>,
-    tool: Callbacks<ToolRequest>,
-    edges: Edges,
-    layers: BundleLayers,
-    journal: BundleLayers,
+    /// As for a tree of agents; other places give [their own position](Position::own).
+    around: Stacks,
     observers: Vec<Observer>,
     is_idle: Option<IsIdle>,
 }
@@ -55,88 +52,6 @@ impl fmt::Debug for IsIdle {
     }
 }
 
-/// The callbacks outside everything else, and those directly around the targets.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Edges {
-    outermost_agent: Callbacks<AgentRequest>,
-    outermost_model: Callbacks<ModelRequest>,
-    outermost_tool: Callbacks<ToolRequest>,
-    innermost_model: Callbacks<ModelRequest>,
-    innermost_tool: Callbacks<ToolRequest>,
-}
-
-impl Edges {
-    fn is_empty(&self) -> bool {
-        self.outermost_agent.is_empty()
-            && self.outermost_model.is_empty()
-            && self.outermost_tool.is_empty()
-            && self.innermost_model.is_empty()
-            && self.innermost_tool.is_empty()
-    }
-
-    /// Appends other callbacks: inside these where they are outermost, and outside these where they
-    /// are innermost.
-    pub(crate) fn append(&mut self, other: &Self) {
-        extend(
-            &mut self.outermost_agent,
-            other.outermost_agent.clone().outermost(),
-        );
-        extend(
-            &mut self.outermost_model,
-            other.outermost_model.clone().outermost(),
-        );
-        extend(
-            &mut self.outermost_tool,
-            other.outermost_tool.clone().outermost(),
-        );
-        extend(
-            &mut self.innermost_model,
-            other.innermost_model.clone().inmost(),
-        );
-        extend(
-            &mut self.innermost_tool,
-            other.innermost_tool.clone().inmost(),
-        );
-    }
-
-    /// Returns the tools that the callbacks name.
-    pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
-        let mut named = Vec::new();
-        named.extend(self.outermost_agent.named_tools());
-        named.extend(self.outermost_model.named_tools());
-        named.extend(self.outermost_tool.named_tools());
-        named.extend(self.innermost_model.named_tools());
-        named.extend(self.innermost_tool.named_tools());
-        named
-    }
-}
-
-/// Tower layers for every call of an agent.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BundleLayers {
-    agent: Layers<AgentRequest>,
-    model: Layers<ModelRequest>,
-    tool: Layers<ToolRequest>,
-}
-
-impl BundleLayers {
-    /// Returns the layers for a call.
-    pub(crate) fn of<R: InBundle>(&self) -> &Layers<R> {
-        R::layers(self)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.agent.is_empty() && self.model.is_empty() && self.tool.is_empty()
-    }
-
-    /// Appends other layers, inside these.
-    pub(super) fn append(&mut self, other: &Self) {
-        self.agent.append(&other.agent);
-        self.model.append(&other.model);
-        self.tool.append(&other.tool);
-    }
-}
-
 impl Bundle {
     /// Creates an empty bundle.
     #[must_use]
@@ -147,21 +62,21 @@ impl Bundle {
     /// Adds a callback for agent calls.
     #[must_use]
     pub fn on_agent(mut self, callback: impl Callback<AgentRequest>) -> Self {
-        self.agent.push(callback);
+        self.around.agent.callback_at(Position::Global, callback);
         self
     }
 
     /// Adds a callback for model calls.
     #[must_use]
     pub fn on_model(mut self, callback: impl Callback<ModelRequest>) -> Self {
-        self.model.push(callback);
+        self.around.model.callback_at(Position::Global, callback);
         self
     }
 
     /// Adds a callback for tool calls.
     #[must_use]
     pub fn on_tool(mut self, callback: impl Callback<ToolRequest>) -> Self {
-        self.tool.push(callback);
+        self.around.tool.callback_at(Position::Global, callback);
         self
     }
 
@@ -170,7 +85,7 @@ impl Bundle {
     /// its `before` the last to see the request.
     #[must_use]
     pub fn innermost_model(mut self, callback: impl Callback<ModelRequest>) -> Self {
-        self.edges.innermost_model.push(callback);
+        self.around.model.callback_at(Position::Innermost, callback);
         self
     }
 
@@ -178,7 +93,7 @@ impl Bundle {
     /// wherever the bundle is registered.
     #[must_use]
     pub fn innermost_tool(mut self, callback: impl Callback<ToolRequest>) -> Self {
-        self.edges.innermost_tool.push(callback);
+        self.around.tool.callback_at(Position::Innermost, callback);
         self
     }
 
@@ -191,7 +106,7 @@ impl Bundle {
     /// its [origin](crate::AgentResponse::origin).
     #[must_use]
     pub fn outermost_agent(mut self, callback: impl Callback<AgentRequest>) -> Self {
-        self.edges.outermost_agent.push(callback);
+        self.around.agent.callback_at(Position::Outermost, callback);
         self
     }
 
@@ -199,7 +114,7 @@ impl Bundle {
     /// [`outermost_agent`](Self::outermost_agent) does around agents.
     #[must_use]
     pub fn outermost_model(mut self, callback: impl Callback<ModelRequest>) -> Self {
-        self.edges.outermost_model.push(callback);
+        self.around.model.callback_at(Position::Outermost, callback);
         self
     }
 
@@ -231,7 +146,7 @@ impl Bundle {
     /// ```
     #[must_use]
     pub fn outermost_tool(mut self, callback: impl Callback<ToolRequest>) -> Self {
-        self.edges.outermost_tool.push(callback);
+        self.around.tool.callback_at(Position::Outermost, callback);
         self
     }
 
@@ -241,7 +156,7 @@ impl Bundle {
     where
         L: Layer<BoxAgent, Service: AgentService> + Send + Sync + 'static,
     {
-        self.layers.agent.push(layer);
+        self.around.agent.layer_at(Position::GlobalLayers, layer);
         self
     }
 
@@ -267,7 +182,7 @@ impl Bundle {
     where
         L: Layer<BoxModel, Service: ModelService> + Send + Sync + 'static,
     {
-        self.layers.model.push(layer);
+        self.around.model.layer_at(Position::GlobalLayers, layer);
         self
     }
 
@@ -277,7 +192,7 @@ impl Bundle {
     where
         L: Layer<BoxTool, Service: ToolService> + Send + Sync + 'static,
     {
-        self.layers.tool.push(layer);
+        self.around.tool.layer_at(Position::GlobalLayers, layer);
         self
     }
 
@@ -294,9 +209,9 @@ impl Bundle {
         M: Layer<BoxModel, Service: ModelService> + Send + Sync + 'static,
         T: Layer<BoxTool, Service: ToolService> + Send + Sync + 'static,
     {
-        self.journal.agent.push(agent);
-        self.journal.model.push(model);
-        self.journal.tool.push(tool);
+        self.around.agent.layer_at(Position::Journal, agent);
+        self.around.model.layer_at(Position::Journal, model);
+        self.around.tool.layer_at(Position::Journal, tool);
         self
     }
 
@@ -351,100 +266,59 @@ impl Bundle {
     /// Appends the callbacks and layers of another bundle. For calls that this bundle has callbacks
     /// for, its semantics are kept; for the others, those of `other` are used.
     #[must_use]
-    pub fn and(self, other: impl Into<Self>) -> Self {
+    pub fn and(mut self, other: impl Into<Self>) -> Self {
         let other = other.into();
-        let mut layers = self.layers;
-        layers.append(&other.layers);
-        let mut journal = self.journal;
-        journal.append(&other.journal);
-        let mut edges = self.edges;
-        edges.append(&other.edges);
-        let mut observers = self.observers;
-        observers.extend(other.observers);
-        Self {
-            agent: self.agent.and(other.agent),
-            model: self.model.and(other.model),
-            tool: self.tool.and(other.tool),
-            edges,
-            layers,
-            journal,
-            observers,
-            // What one of them says is not true of the other.
-            is_idle: None,
-        }
+        self.around.append(&other.around, identity, None);
+        self.observers.extend(other.observers);
+        // What one of them says is not true of the other.
+        self.is_idle = None;
+        self
     }
 
     /// Sets the semantics of callbacks for a run or a tree of agents, such as one of
     /// [`CallbackSemantics`](crate::compat::CallbackSemantics). Defaults to the agent's, which a
     /// bundle of one agent always uses.
     #[must_use]
-    pub fn semantics(self, semantics: impl Rules) -> Self {
-        Self {
-            // Not the innermost ones: for everything outside, they are part of the service, and
-            // follow the default rules wherever the bundle is registered.
-            agent: self.agent.with_rules(Some(&semantics)),
-            model: self.model.with_rules(Some(&semantics)),
-            tool: self.tool.with_rules(Some(&semantics)),
-            ..self
-        }
-    }
-
-    /// Sets the rules of callbacks that have none.
-    pub(super) fn or_rules(self, rules: &dyn Rules) -> Self {
-        Self {
-            agent: self.agent.or_rules(rules),
-            model: self.model.or_rules(rules),
-            tool: self.tool.or_rules(rules),
-            ..self
-        }
+    pub fn semantics(mut self, semantics: impl Rules) -> Self {
+        let at = Position::Global;
+        let rules: Option<&dyn Rules> = Some(&semantics);
+        self.around.agent.band_at(at, |band| band.set_rules(rules));
+        self.around.model.band_at(at, |band| band.set_rules(rules));
+        self.around.tool.band_at(at, |band| band.set_rules(rules));
+        self
     }
 
     /// Returns the callbacks for agent calls.
     #[must_use]
-    pub fn agent(&self) -> &Callbacks<AgentRequest> {
-        &self.agent
+    pub fn agent(&self) -> Callbacks<AgentRequest> {
+        self.around.agent.band(Position::Global)
     }
 
     /// Returns the callbacks for model calls.
     #[must_use]
-    pub fn model(&self) -> &Callbacks<ModelRequest> {
-        &self.model
+    pub fn model(&self) -> Callbacks<ModelRequest> {
+        self.around.model.band(Position::Global)
     }
 
     /// Returns the callbacks for tool calls.
     #[must_use]
-    pub fn tool(&self) -> &Callbacks<ToolRequest> {
-        &self.tool
+    pub fn tool(&self) -> Callbacks<ToolRequest> {
+        self.around.tool.band(Position::Global)
     }
 
     /// Returns the tools that the callbacks name.
     pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
-        let mut named = Vec::new();
-        named.extend(self.agent.named_tools());
-        named.extend(self.model.named_tools());
-        named.extend(self.tool.named_tools());
-        named.extend(self.edges.named_tools());
-        named.extend(self.layers.agent.named_tools());
-        named.extend(self.layers.model.named_tools());
-        named.extend(self.layers.tool.named_tools());
+        let mut named = self.around.agent.named_tools();
+        named.extend(self.around.model.named_tools());
+        named.extend(self.around.tool.named_tools());
         // A type with hooks for every call returns the tools once for each of them.
         named.dedup();
         named
     }
 
-    /// Returns the callbacks outside everything else and directly around the targets.
-    pub(crate) fn edges(&self) -> &Edges {
-        &self.edges
-    }
-
-    /// Returns the layers, without those of a journal.
-    pub(crate) fn layers(&self) -> &BundleLayers {
-        &self.layers
-    }
-
-    /// Returns the layers of a journal.
-    pub(super) fn journal_layers(&self) -> &BundleLayers {
-        &self.journal
+    /// Returns the callbacks and layers.
+    pub(crate) fn around(&self) -> &Stacks {
+        &self.around
     }
 
     /// Returns the observers.
@@ -452,44 +326,26 @@ impl Bundle {
         &self.observers
     }
 
-    /// Returns whether the bundle has a journal.
-    pub(crate) fn has_journal(&self) -> bool {
-        !self.journal.is_empty()
-    }
-
-    /// Returns whether the bundle may say that it has nothing to do.
-    pub(super) fn may_be_idle(&self) -> bool {
-        self.is_idle.is_some()
-    }
-
     /// Returns whether the bundle has nothing to do now.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         // An agent with a journal says that it is durable.
-        let is_idle = self.is_idle.as_ref().filter(|_| !self.has_journal());
+        let is_idle = self.is_idle.as_ref().filter(|_| !self.around.has_journal());
         // A function that panics has not said so.
         is_idle.is_some_and(|is_idle| catch(|| (is_idle.0)()).unwrap_or(false))
     }
 
-    /// Returns whether the bundle is empty.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.agent.is_empty()
-            && self.model.is_empty()
-            && self.tool.is_empty()
-            && self.edges.is_empty()
-            && self.layers.is_empty()
-            && self.journal.is_empty()
-            && self.observers.is_empty()
-    }
-
-    /// Appends another bundle's callbacks and layers for the calls, except those of a journal and
-    /// those at the edges. Of lists that have callbacks, the first one's semantics are kept.
-    pub(super) fn extend(&mut self, other: Self) {
-        extend(&mut self.agent, other.agent);
-        extend(&mut self.model, other.model);
-        extend(&mut self.tool, other.tool);
-        // Without the journal's: the tree keeps those of every bundle apart, outside all other
-        // layers.
-        self.layers.append(&other.layers);
+    /// Appends the bundle to those of an agent's tree, inside them.
+    pub(crate) fn push_to(self, bundles: &mut Vec<Self>) {
+        if self.around.is_empty() && self.observers.is_empty() {
+            return;
+        }
+        match bundles.last_mut() {
+            // One bundle is faster to enter than two.
+            Some(last) if last.is_idle.is_none() && self.is_idle.is_none() => {
+                *last = std::mem::take(last).and(self);
+            }
+            _ => bundles.push(self),
+        }
     }
 }
 
@@ -497,22 +353,12 @@ impl Bundle {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunBundles {
     /// Outside everything of the agents' own.
-    global: Bundle,
+    pub(super) global: Bundle,
     /// Inside it.
-    inside: Bundle,
+    pub(super) inside: Bundle,
 }
 
 impl RunBundles {
-    /// Returns the callbacks outside everything of the agents' own.
-    pub(super) fn global(&self) -> &Bundle {
-        &self.global
-    }
-
-    /// Returns the callbacks inside everything of the agents' own.
-    pub(super) fn inside(&self) -> &Bundle {
-        &self.inside
-    }
-
     /// Returns the tools that the callbacks name.
     pub(crate) fn named_tools(&self) -> Vec<NamedTool> {
         let mut named = self.global.named_tools();
@@ -579,83 +425,5 @@ impl AgentRequest {
     fn bundles_mut(&mut self) -> &mut RunBundles {
         // Copied only if a clone of the request shares them.
         Arc::make_mut(self.callbacks_mut().get_or_insert_default())
-    }
-}
-
-fn extend<R: Request>(callbacks: &mut Callbacks<R>, more: Callbacks<R>) {
-    // An empty list has no rules to keep: it takes those of the first callbacks.
-    if callbacks.is_empty() {
-        *callbacks = more;
-    } else {
-        callbacks.append(&more);
-    }
-}
-
-/// A kind of call that a bundle has callbacks for.
-pub(crate) trait InBundle: Request {
-    /// The callbacks for the call.
-    fn around(bundle: &Bundle) -> &Callbacks<Self>;
-
-    /// The callbacks outside everything else.
-    fn outermost(edges: &Edges) -> &Callbacks<Self>;
-
-    /// The callbacks directly around its target.
-    fn inmost(edges: &Edges) -> Option<&Callbacks<Self>>;
-
-    /// The layers for the call.
-    fn layers(layers: &BundleLayers) -> &Layers<Self>;
-}
-
-impl InBundle for AgentRequest {
-    fn around(bundle: &Bundle) -> &Callbacks<Self> {
-        &bundle.agent
-    }
-
-    fn outermost(edges: &Edges) -> &Callbacks<Self> {
-        &edges.outermost_agent
-    }
-
-    fn inmost(_: &Edges) -> Option<&Callbacks<Self>> {
-        None
-    }
-
-    fn layers(layers: &BundleLayers) -> &Layers<Self> {
-        &layers.agent
-    }
-}
-
-impl InBundle for ModelRequest {
-    fn around(bundle: &Bundle) -> &Callbacks<Self> {
-        &bundle.model
-    }
-
-    fn outermost(edges: &Edges) -> &Callbacks<Self> {
-        &edges.outermost_model
-    }
-
-    fn inmost(edges: &Edges) -> Option<&Callbacks<Self>> {
-        Some(&edges.innermost_model)
-    }
-
-    fn layers(layers: &BundleLayers) -> &Layers<Self> {
-        &layers.model
-    }
-}
-
-impl InBundle for ToolRequest {
-    fn around(bundle: &Bundle) -> &Callbacks<Self> {
-        &bundle.tool
-    }
-
-    fn outermost(edges: &Edges) -> &Callbacks<Self> {
-        &edges.outermost_tool
-    }
-
-    fn inmost(edges: &Edges) -> Option<&Callbacks<Self>> {
-        Some(&edges.innermost_tool)
-    }
-
-    fn layers(layers: &BundleLayers) -> &Layers<Self> {
-        &layers.tool
     }
 }

@@ -7,6 +7,7 @@ use super::hook::name;
 use super::hook_set::HookSet;
 use super::members::Members;
 use super::phase::Mode;
+use super::position::Position;
 use super::rules::CallbackRules;
 use crate::call::Request;
 use crate::error::{CallSite, Error, ErrorKind, Result};
@@ -18,10 +19,8 @@ use crate::stream::{CallbackNote, Decision, EventKind};
 pub(super) struct CallState<R: Request> {
     pub(super) request: R,
     pub(super) rules: CallbackRules,
-    /// The band is directly around the service.
-    pub(super) is_inmost: bool,
-    /// The band is outside everything else.
-    pub(super) is_outermost: bool,
+    /// The position of the band in an agent's stack, if it is in one.
+    pub(super) position: Option<Position>,
     pub(super) callbacks: Arc<Members<R>>,
     /// How many callbacks have been entered. They run in order, so those that were entered are the
     /// first few, and of the later ones the first few guards.

@@ -7,6 +7,7 @@ use super::function::{
     IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, OnError, OnErrorAsync,
 };
 use super::wrap::{Next, Wrap};
+use crate::call::Request;
 use crate::error::{Error, Result};
 use crate::model::{ModelRequest, ModelResponse};
 use crate::run::{AgentRequest, AgentResponse};
@@ -16,7 +17,7 @@ use crate::tool::{ToolRequest, ToolResponse};
 // its argument it prints nothing else.
 macro_rules! constructors {
     ($(
-        $call:literal, $R:ty => $T:ty,
+        $call:literal, $R:ty => $T:ty $(where $any:ident: Request)?,
         $before:ident $before_async:ident { $before_doc:literal }
         $after:ident $after_async:ident { $after_doc:literal }
         $on_error:ident $on_error_async:ident { $on_error_doc:literal }
@@ -28,8 +29,9 @@ macro_rules! constructors {
         #[doc = ""]
         #[doc = $before_doc]
         #[track_caller]
-        pub fn $before<F, O, M>(function: F) -> Before<$R, F, O, M>
+        pub fn $before<$($any,)? F, O, M>(function: F) -> Before<$R, F, O, M>
         where
+            $($any: Request,)?
             F: Fn(&mut $R) -> O + Send + Sync + 'static, // an `async fn` goes to `*_async`
             O: IntoHook<$T, M>,
         {
@@ -40,8 +42,9 @@ macro_rules! constructors {
         #[doc = ""]
         #[doc = "An async closure must name its parameter's type and capture nothing."]
         #[track_caller]
-        pub fn $before_async<F>(function: F) -> BeforeAsync<$R, F>
+        pub fn $before_async<$($any,)? F>(function: F) -> BeforeAsync<$R, F>
         where
+            $($any: Request,)?
             F: for<'a> BorrowingBefore<'a, $R, Output: IntoAction<$T>> + 'static,
         {
             BeforeAsync::new(function, stringify!($before))
@@ -53,8 +56,9 @@ macro_rules! constructors {
         #[doc = ""]
         #[doc = $after_doc]
         #[track_caller]
-        pub fn $after<F, O, M>(function: F) -> After<$R, F, O, M>
+        pub fn $after<$($any,)? F, O, M>(function: F) -> After<$R, F, O, M>
         where
+            $($any: Request,)?
             F: Fn(&$R, &$T) -> O + Send + Sync + 'static, // an `async fn` goes to `*_async`
             O: IntoHook<$T, M>,
         {
@@ -65,8 +69,9 @@ macro_rules! constructors {
         #[doc = ""]
         #[doc = "An async closure must name its parameters' types and capture nothing."]
         #[track_caller]
-        pub fn $after_async<F>(function: F) -> AfterAsync<$R, F>
+        pub fn $after_async<$($any,)? F>(function: F) -> AfterAsync<$R, F>
         where
+            $($any: Request,)?
             F: for<'a> BorrowingAfter<'a, $R, $T, Output: IntoAction<$T>> + 'static,
         {
             AfterAsync::new(function, stringify!($after))
@@ -78,8 +83,9 @@ macro_rules! constructors {
         #[doc = ""]
         #[doc = $on_error_doc]
         #[track_caller]
-        pub fn $on_error<F, O, M>(function: F) -> OnError<$R, F, O, M>
+        pub fn $on_error<$($any,)? F, O, M>(function: F) -> OnError<$R, F, O, M>
         where
+            $($any: Request,)?
             F: Fn(&mut $R, &Error) -> O + Send + Sync + 'static, // an `async fn` goes to `*_async`
             O: IntoRecoveryHook<$T, M>,
         {
@@ -90,8 +96,9 @@ macro_rules! constructors {
         #[doc = ""]
         #[doc = "An async closure must name its parameters' types and capture nothing."]
         #[track_caller]
-        pub fn $on_error_async<F>(function: F) -> OnErrorAsync<$R, F>
+        pub fn $on_error_async<$($any,)? F>(function: F) -> OnErrorAsync<$R, F>
         where
+            $($any: Request,)?
             F: for<'a> BorrowingOnError<'a, $R, Output: IntoRecovery<$T>> + 'static,
         {
             OnErrorAsync::new(function, stringify!($on_error))
@@ -103,8 +110,9 @@ macro_rules! constructors {
         #[doc = ""]
         #[doc = $wrap_doc]
         #[track_caller]
-        pub fn $wrap<F, O>(function: F) -> Wrap<$R>
+        pub fn $wrap<$($any,)? F, O>(function: F) -> Wrap<$R>
         where
+            $($any: Request,)?
             F: Fn($R, Next<$R>) -> O + Send + Sync + 'static,
             O: Future<Output = Result<$T>> + Send + 'static,
         {
@@ -266,4 +274,38 @@ let logged = wrap_tool(|request, mut next| async move {
 # drop(logged);
 ```"
     }
+
+    "custom", R => R::Response where R: Request,
+    before before_async {
+"A custom call is one of your own, whose type the closure names.
+
+```
+use tower_agent::{Request, RunContext};
+use tower_agent::call::CallKind;
+use tower_agent::callback;
+
+#[derive(Clone, Default)]
+struct Embed {
+    text: String,
+    context: RunContext,
+}
+
+impl Request for Embed {
+    type Response = Vec<f32>;
+    const CALL: CallKind = CallKind::Other(\"embed\");
+
+    fn context(&self) -> &RunContext {
+        &self.context
+    }
+}
+
+let lowercase = callback::before(|request: &mut Embed| {
+    request.text = request.text.to_lowercase();
+});
+# drop(lowercase);
+```"
+    }
+    after after_async { "A custom call is one of your own, whose type the closure names." }
+    on_error on_error_async { "A custom call is one of your own, whose type the closure names." }
+    wrap { "A custom call is one of your own, whose type the closure names." }
 }

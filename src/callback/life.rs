@@ -44,10 +44,11 @@ use super::action::{Action, Outcome, Recovery};
 use super::call_state::CallState;
 use super::hook::Hook;
 use super::hook_set::HookSet;
-use super::layer_inner::LayerInner;
 use super::list::Callbacks;
 use super::phase::{Mode, PhaseDecisions};
+use super::position::Position;
 use super::rules::{CallbackRules, Remaining};
+use super::stack::{LayerInner, Placed, StackBuilder, StackPart, merged};
 use super::tree::Tree;
 use crate::call::{BoxCallFuture, BoxCallService, CallKind, Origin, Request, tell_failure};
 use crate::context::RunContext;
@@ -70,71 +71,105 @@ impl<R: Request> LayerInner<R> {
 
     /// Returns whether a call of this run meets nothing before its target: no callback, and no layer.
     pub(crate) fn is_bare(&self, context: &RunContext) -> bool {
-        self.position.is_first && self.position.inmost.is_some() && self.has_no_callbacks(context)
+        let is_whole = self.from == Position::Journal && self.to == Position::Innermost;
+        is_whole && self.has_no_callbacks(context)
     }
 
     fn has_no_callbacks(&self, context: &RunContext) -> bool {
-        let inmost = self.position.inmost.as_ref();
-        self.own.is_empty()
-            && self.position.outermost.is_empty()
-            && inmost.is_none_or(Callbacks::is_empty)
-            && Tree::of(context).is_none()
-            && !self.is_outside_run(context)
+        self.own.parts().is_empty() && Tree::of(context).is_none() && !self.is_outside_run(context)
     }
 
     #[inline(never)]
     fn make_in_bands(&self, request: R) -> BoxCallFuture<R> {
-        let position = &self.position;
-        let has_tree = Tree::of(request.context()).is_some();
-        // Usually there is nothing outside the agent's own callbacks.
-        if !position.is_first || !has_tree && position.outermost.is_empty() {
-            return self.make_inside(request);
+        if self.is_outside_run(request.context()) {
+            return BoxCallFuture::failed(no_part_of_the_run::<R>());
         }
-        match self.layered(request.context()) {
-            Some(layered) => layered.make(request),
-            None => self.make_in(Bands::of(self.outermost(request.context())), request),
+        if let Some(layered) = self.layered(request.context()) {
+            return layered.make(request);
+        }
+        let Bands { first, inner } = self.bands(request.context());
+        match first {
+            None => self.inner.make(request),
+            Some(_) => Inside::new(inner, self.inner.clone()).enter(first, request, false),
         }
     }
 
-    /// Returns this in the outermost bands and the layers of the run's bundles, if there are layers. It has to be
-    /// the outermost part of its stack.
+    /// Returns this in the layers of bundles and the bands between them, if there are layers.
     fn layered(&self, context: &RunContext) -> Option<BoxCallService<R>> {
-        let bundles = self.position.bundles?;
-        let tree = Tree::of(context)?;
-        let journal = (bundles.layers)(&tree.journal);
-        let global = (bundles.layers)(tree.global.layers());
-        let of_run = (bundles.layers)(tree.of_run.layers());
-        if journal.is_empty() && global.is_empty() && of_run.is_empty() {
+        self.inherited(context)?;
+        let outside = self.parts(context, Position::RunLayers);
+        let outside: Vec<_> = outside.map(|(part, _)| part).collect();
+        let is_layer = |(_, part): &&Placed<R>| matches!(part, StackPart::Layer(_));
+        if !outside.iter().any(is_layer) {
             return None;
         }
-        let inside = self.clone();
-        let inside = BoxCallService::internal(move |request| inside.make_inside(request));
-        let layered = global.around(of_run.around(inside));
-        let outermost: Vec<_> = self.outermost(context).cloned().collect();
+        let inside = Self {
+            from: Position::Global,
+            ..self.clone()
+        };
+        let mut layered = BoxCallService::internal(move |request| inside.make(request));
         // From the inside out.
-        let banded = outermost.into_iter().rev().fold(layered, |inside, band| {
-            BoxCallService::internal(move |request| {
-                BoxCallFuture::new(run(band.clone(), request, inside.clone(), false))
-            })
-        });
-        // A journal is outermost, so that nothing repeats or leaves out a call that it has stored.
-        Some(journal.around(banded))
+        for (position, part) in outside.into_iter().rev().cloned() {
+            let inside = layered;
+            layered = match part {
+                StackPart::Layer(layer) => layer.around(inside),
+                StackPart::Band(band) => BoxCallService::internal(move |request| {
+                    let inside = inside.clone();
+                    BoxCallFuture::new(run(Some(position), band.clone(), request, inside, false))
+                }),
+            };
+        }
+        Some(layered)
     }
 
-    /// Returns the bands outside everything else, outermost first, of the outermost part of a stack.
-    fn outermost<'a>(
+    /// Returns what the agent inherits around the call.
+    fn inherited<'a>(&self, context: &'a RunContext) -> Option<&'a StackBuilder<R>> {
+        let stack = self.in_tree?;
+        Some(stack(&Tree::of(context)?.around))
+    }
+
+    /// Returns what is around a call of this run, up to this position.
+    fn parts<'a>(
         &'a self,
         context: &'a RunContext,
-    ) -> impl DoubleEndedIterator<Item = &'a Callbacks<R>> {
-        let tree = self.position.bundles.zip(Tree::of(context));
-        let of_tree = tree.map(|(bundles, tree)| (bundles.outermost)(&tree.edges));
-        let bands = of_tree.into_iter().chain([&self.position.outermost]);
-        bands.filter(|band| !band.is_empty())
+        to: Position,
+    ) -> impl Iterator<Item = (&'a Placed<R>, Option<&'a Callbacks<R>>)> {
+        let inherited = self.inherited(context);
+        let inherited = inherited.map_or(&[][..], |stack| stack.between(self.from, to));
+        let own = self.own.between(self.from, to);
+        merged(inherited, own, || Tree::rules_in(context, R::CALL))
+    }
+
+    /// Returns the bands around a call of this run.
+    fn bands(&self, context: &RunContext) -> Bands<R> {
+        let mut bands = Bands {
+            first: None,
+            inner: Vec::new(),
+        };
+        for ((position, part), joined) in self.parts(context, self.to) {
+            let StackPart::Band(band) = part else {
+                continue;
+            };
+            if let Some(joined) = joined {
+                bands.push((*position, band.clone().and(joined.clone())));
+            } else if !band.is_empty() {
+                bands.push((*position, band.clone()));
+            }
+        }
+        bands
+    }
+
+    /// Returns the callbacks outside everything else, those of the agent's own first.
+    fn outermost(&self, context: &RunContext) -> [Callbacks<R>; 2] {
+        let inherited = self.inherited(context);
+        let inherited = inherited.map(|stack| stack.band(Position::Outermost));
+        let own = self.own.band(Position::Outermost);
+        [own, inherited.unwrap_or_default()]
     }
 
     /// Returns whether callbacks are outside everything else.
     pub(crate) fn is_reviewed(&self, context: &RunContext) -> bool {
-        self.outermost(context).next().is_some()
+        self.outermost(context).iter().any(|band| !band.is_empty())
     }
 
     /// Asks the callbacks outside everything else about a result of this call that was made outside
@@ -145,10 +180,14 @@ impl<R: Request> LayerInner<R> {
         result: Result<R::Response>,
     ) -> Result<R::Response> {
         let mut result = result;
-        for band in self.outermost(request.context()).rev() {
+        for band in self.outermost(request.context()) {
+            let mut call = begin(Some(Position::Outermost), band, request.clone());
             result = match result {
-                Ok(response) => band.run_after(request, response).await,
-                Err(error) => match band.run_on_error(&mut request.clone(), error.clone()).await {
+                Ok(mut response) => {
+                    let checked = call.after(&mut response, Mode::All).await;
+                    checked.map(|()| response)
+                }
+                Err(error) => match call.recover(error.clone()).await {
                     Recovery::Fallback(response) => Ok(response),
                     Recovery::Fail(changed) => Err(changed),
                     // The call has been made.
@@ -159,61 +198,9 @@ impl<R: Request> LayerInner<R> {
         result
     }
 
-    fn make_inside(&self, request: R) -> BoxCallFuture<R> {
-        self.make_in(Bands::NONE, request)
-    }
-
-    /// Makes a call in these bands, with the others inside them.
-    fn make_in(&self, mut bands: Bands<R>, request: R) -> BoxCallFuture<R> {
-        if self.is_outside_run(request.context()) {
-            return BoxCallFuture::failed(no_part_of_the_run::<R>());
-        }
-        let outermost = bands.len();
-        self.add_bands(&mut bands, request.context());
-        let Bands { first, inner } = bands;
-        match first {
-            None => self.inner.make(request),
-            Some(band) => {
-                let inside = Inside::new(inner, outermost, self.inner.clone());
-                BoxCallFuture::new(run(band, request, inside, false))
-            }
-        }
-    }
-
     /// Returns whether the call does not belong to the run of an agent, although the stack does.
     fn is_outside_run(&self, context: &RunContext) -> bool {
-        self.position.inmost.is_some() && context.path().is_empty()
-    }
-
-    /// Adds the bands around a call of this run, except those outside everything else.
-    fn add_bands(&self, bands: &mut Bands<R>, context: &RunContext) {
-        let position = &self.position;
-        let tree = position
-            .bundles
-            .and_then(|bundles| Some((bundles, Tree::of(context)?)));
-        let global = tree
-            .filter(|_| position.is_first)
-            .map(|(bundles, tree)| (bundles.around)(&tree.global));
-        match global.filter(|global| !global.is_empty()) {
-            // Callbacks of the tree with the agent's rules may act in one band with its own.
-            Some(global) if global.shares_band_of(Tree::rules_of(&self.own, context)) => {
-                bands.push(&global.clone().and(self.own.clone()));
-            }
-            Some(global) => {
-                bands.push(global);
-                bands.push(&self.own);
-            }
-            None => bands.push(&self.own),
-        }
-        if let Some(inmost) = &position.inmost {
-            if let Some((bundles, tree)) = tree {
-                bands.push((bundles.around)(&tree.of_run));
-                if let Some(callbacks) = (bundles.inmost)(&tree.edges) {
-                    bands.push(callbacks);
-                }
-            }
-            bands.push(inmost);
-        }
+        self.to == Position::Innermost && context.path().is_empty()
     }
 }
 
@@ -230,10 +217,8 @@ impl<R: Request> Service<R> for LayerInner<R> {
         if self.is_outside_run(request.context()) {
             return BoxCallFuture::failed(no_part_of_the_run::<R>());
         }
-        let mut bands = Bands::NONE;
-        self.add_bands(&mut bands, request.context());
-        let Bands { first, inner } = bands;
-        Inside::new(inner, 0, self.inner.take()).enter(first, request, true)
+        let Bands { first, inner } = self.bands(request.context());
+        Inside::new(inner, self.inner.take()).enter(first, request, true)
     }
 }
 
@@ -246,39 +231,19 @@ fn no_part_of_the_run<R: Request>() -> Error {
     Error::new(ErrorKind::InvalidRequest, message)
 }
 
+type Band<R> = (Position, Callbacks<R>);
+
 /// The bands around a call, outermost first; usually at most one, which needs no allocation.
 struct Bands<R: Request> {
-    first: Option<Callbacks<R>>,
-    inner: Vec<Callbacks<R>>,
+    first: Option<Band<R>>,
+    inner: Vec<Band<R>>,
 }
 
 impl<R: Request> Bands<R> {
-    const NONE: Self = Self {
-        first: None,
-        inner: Vec::new(),
-    };
-
-    fn of<'a>(bands: impl Iterator<Item = &'a Callbacks<R>>) -> Self
-    where
-        R: 'a,
-    {
-        let mut all = Self::NONE;
-        bands.for_each(|band| all.push(band));
-        all
-    }
-
-    fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.inner.len()
-    }
-
-    #[inline]
-    fn push(&mut self, callbacks: &Callbacks<R>) {
-        if callbacks.is_empty() {
-            return;
-        }
+    fn push(&mut self, band: Band<R>) {
         match self.first {
-            None => self.first = Some(callbacks.clone()),
-            Some(_) => self.inner.push(callbacks.clone()),
+            None => self.first = Some(band),
+            Some(_) => self.inner.push(band),
         }
     }
 }
@@ -286,35 +251,33 @@ impl<R: Request> Bands<R> {
 /// The inner service of a band: the next bands, then the next layer or the target.
 struct Inside<R: Request> {
     /// Shared by the bands, each of which may call what is inside it again. `None` if there are no more.
-    bands: Option<Arc<Vec<Callbacks<R>>>>,
+    bands: Option<Arc<Vec<Band<R>>>>,
     /// The next of them.
     next: usize,
-    /// The number of bands outside everything else. What is inside one of them is ready at once, so that their
-    /// callbacks see a service that fails to become ready, and wait for none.
-    outermost: usize,
+    /// The band around this is outside everything else. It sees a service that fails to become ready,
+    /// and waits for none: what is inside it is ready at once.
+    is_in_outermost: bool,
     inner: BoxCallService<R>,
 }
 
 impl<R: Request> Inside<R> {
-    fn new(bands: Vec<Callbacks<R>>, outermost: usize, inner: BoxCallService<R>) -> Self {
+    fn new(bands: Vec<Band<R>>, inner: BoxCallService<R>) -> Self {
         Self {
             bands: (!bands.is_empty()).then(|| Arc::new(bands)),
             next: 0,
-            outermost,
+            is_in_outermost: false,
             inner,
         }
     }
 
-    /// Returns whether what is inside the band around this waits for no service.
-    fn is_in_outermost(&self) -> bool {
-        self.next < self.outermost
-    }
-
-    fn enter(mut self, band: Option<Callbacks<R>>, request: R, is_ready: bool) -> BoxCallFuture<R> {
+    fn enter(mut self, band: Option<Band<R>>, request: R, is_ready: bool) -> BoxCallFuture<R> {
         match band {
             None if is_ready => self.inner.call(request),
             None => self.inner.make(request),
-            Some(band) => BoxCallFuture::new(run(band, request, self, is_ready)),
+            Some((position, band)) => {
+                self.is_in_outermost = position == Position::Outermost;
+                BoxCallFuture::new(run(Some(position), band, request, self, is_ready))
+            }
         }
     }
 }
@@ -325,14 +288,13 @@ impl<R: Request> Service<R> for Inside<R> {
     type Future = BoxCallFuture<R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        if self.is_in_outermost() {
+        if self.is_in_outermost {
             return Poll::Ready(Ok(()));
         }
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: R) -> BoxCallFuture<R> {
-        let is_ready = !self.is_in_outermost();
         // A retry calls again, so the bands stay; the service that was polled ready goes along.
         let bands = self.bands.as_ref();
         let band = bands.and_then(|bands| bands.get(self.next)).cloned();
@@ -340,19 +302,21 @@ impl<R: Request> Service<R> for Inside<R> {
         let inside = Self {
             bands: bands.filter(|_| !is_last).cloned(),
             next: self.next + 1,
-            outermost: self.outermost,
+            is_in_outermost: false,
             inner: self.inner.take(),
         };
-        inside.enter(band, request, is_ready)
+        inside.enter(band, request, !self.is_in_outermost)
     }
 }
 
 // One band.
 
-/// Runs one call inside a band. `inner` may have been polled ready.
+/// Runs one call inside a band, at its position in an agent's stack, if it is in one. `inner` may have
+/// been polled ready.
 //
 // Not an async fn, which would store its arguments twice.
 pub(super) fn run<R, S>(
+    position: Option<Position>,
     callbacks: Callbacks<R>,
     request: R,
     inner: S,
@@ -363,8 +327,10 @@ where
     S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
 {
     // However it ends, `on_end` runs once for every callback that was entered.
-    let call = OnDrop::new(begin(callbacks, request), |call| call.end(Outcome::Dropped));
-    let mut band = Band {
+    let call = OnDrop::new(begin(position, callbacks, request), |call| {
+        call.end(Outcome::Dropped);
+    });
+    let mut band = BandCall {
         call,
         inner,
         is_ready,
@@ -381,11 +347,14 @@ where
     }
 }
 
-fn begin<R: Request>(callbacks: Callbacks<R>, request: R) -> CallState<R> {
+fn begin<R: Request>(
+    position: Option<Position>,
+    callbacks: Callbacks<R>,
+    request: R,
+) -> CallState<R> {
     CallState {
-        rules: Tree::rules_of(&callbacks, request.context()),
-        is_inmost: callbacks.is_inmost(),
-        is_outermost: callbacks.is_outermost(),
+        rules: Tree::rules_of(position, &callbacks, request.context()),
+        position,
         callbacks: callbacks.into_members(),
         request,
         entered: 0,
@@ -393,13 +362,13 @@ fn begin<R: Request>(callbacks: Callbacks<R>, request: R) -> CallState<R> {
     }
 }
 
-struct Band<R: Request, S> {
+struct BandCall<R: Request, S> {
     call: OnDrop<CallState<R>>,
     inner: S,
     is_ready: bool,
 }
 
-impl<R, S> Band<R, S>
+impl<R, S> BandCall<R, S>
 where
     R: Request,
     S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send,
@@ -411,7 +380,7 @@ where
         }
         let (mut response, origin) = self.respond().await?;
         // The service's own response is marked by the inmost band, which is the first to see it.
-        if origin != Origin::Service || !self.call.is_inmost {
+        if origin != Origin::Service || self.call.position != Some(Position::Innermost) {
             self.call.request.mark(&mut response, None, origin);
         }
         let ending = self.context().endings().ending::<R>();
@@ -685,6 +654,18 @@ impl<R: Request> CallState<R> {
         }
     }
 
+    /// Runs the `on_error`s for an error without a service.
+    async fn recover(&mut self, error: Error) -> Recovery<R::Response> {
+        if error.is_ending() {
+            return Recovery::Fail(error);
+        }
+        match self.on_error(error, true).await {
+            Ok(Recovered::Retry) => Recovery::Retry,
+            Ok(Recovered::Fallback(response)) => Recovery::Fallback(response),
+            Err(error) => Recovery::Fail(error),
+        }
+    }
+
     /// Runs the `after`s, which may replace the response.
     async fn after(&mut self, response: &mut R::Response, mode: Mode) -> Result<()> {
         let mut phase = PhaseDecisions::new(mode);
@@ -718,13 +699,13 @@ impl<R: Request> CallState<R> {
                     if !self.may_respond(index, "after", self.rules.after_responds) => {}
                 Ok(Action::Respond(mut replacement)) => {
                     // For everything outside, the response after the inmost band is the service's.
-                    if !self.is_inmost {
+                    if self.position != Some(Position::Innermost) {
                         if is_guard {
                             self.request.mark_guarded(&mut replacement);
                         }
                         // Outside everything else, a callback changes what leaves the call, and
                         // not what the call was: rules that ask for its origin must not see it.
-                        let origin = if self.is_outermost {
+                        let origin = if self.position == Some(Position::Outermost) {
                             Origin::Service
                         } else {
                             Origin::After
@@ -795,7 +776,7 @@ impl<R: Request> Callbacks<R> {
     ///
     /// Returns the error of a hook, which names the hook.
     pub async fn run_before(&self, request: &mut R) -> Result<Option<R::Response>> {
-        let mut call = begin(self.clone(), request.clone());
+        let mut call = begin(None, self.clone(), request.clone());
         let response = call.before(Mode::All).await;
         request.clone_from(&call.request);
         response
@@ -807,7 +788,7 @@ impl<R: Request> Callbacks<R> {
     ///
     /// Returns the error of a hook, which names the hook.
     pub async fn run_after(&self, request: &R, mut response: R::Response) -> Result<R::Response> {
-        let mut call = begin(self.clone(), request.clone());
+        let mut call = begin(None, self.clone(), request.clone());
         call.after(&mut response, Mode::All).await?;
         Ok(response)
     }
@@ -817,16 +798,9 @@ impl<R: Request> Callbacks<R> {
     /// own if one failed. An abort, an interrupt and an end of the invocation are returned
     /// unchanged.
     pub async fn run_on_error(&self, request: &mut R, error: Error) -> Recovery<R::Response> {
-        if error.is_ending() {
-            return Recovery::Fail(error);
-        }
-        let mut call = begin(self.clone(), request.clone());
-        let recovered = call.on_error(error, true).await;
+        let mut call = begin(None, self.clone(), request.clone());
+        let recovery = call.recover(error).await;
         request.clone_from(&call.request);
-        match recovered {
-            Ok(Recovered::Retry) => Recovery::Retry,
-            Ok(Recovered::Fallback(response)) => Recovery::Fallback(response),
-            Err(error) => Recovery::Fail(error),
-        }
+        recovery
     }
 }

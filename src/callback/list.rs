@@ -41,23 +41,12 @@ use crate::call::Request;
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct Callbacks<R: Request> {
     // An empty list allocates nothing: most agents lack callbacks for some of their calls.
     list: Option<Arc<Members<R>>>,
-    follows: Follows,
-}
-
-/// Whose rules a list follows.
-#[derive(Clone, Copy)]
-enum Follows {
-    Default,
-    Own(CallbackRules),
-    /// The rules of the agent in whose run the call is made.
-    Agent,
-    /// The default, whatever the agent's: the list is directly around the service.
-    Service,
-    /// The default, whatever the agent's: the list is outside everything else.
-    Edge,
+    /// `None` for the default, or in the own stack of an agent for the agent's.
+    pub(super) own_rules: Option<CallbackRules>,
 }
 
 impl<R: Request> Callbacks<R> {
@@ -116,77 +105,44 @@ impl<R: Request> Callbacks<R> {
     /// Sets the semantics, such as one of [`CallbackSemantics`](crate::compat::CallbackSemantics).
     #[must_use]
     pub fn with_semantics(mut self, semantics: impl Rules) -> Self {
-        self.follows = Follows::Own(semantics.callbacks(R::CALL));
+        self.own_rules = Some(semantics.callbacks(R::CALL));
         self
     }
 
-    /// Sets the rules, unless the list has its own.
-    pub(super) fn or_rules(mut self, rules: &dyn Rules) -> Self {
-        // Rules that were set stay, wherever the list ends up.
-        if let Follows::Default = self.follows {
-            self.follows = Follows::Own(rules.callbacks(R::CALL));
+    /// Sets the rules, if there are some and the list has none of its own.
+    pub(super) fn or_rules(mut self, rules: Option<&dyn Rules>) -> Self {
+        if let Some(rules) = rules {
+            self.own_rules
+                .get_or_insert_with(|| rules.callbacks(R::CALL));
         }
         self
     }
 
-    /// Sets the rules; without any, those of the agent in whose run each call is made.
-    pub(super) fn with_rules(mut self, rules: Option<&dyn Rules>) -> Self {
-        self.follows = match rules {
-            Some(rules) => Follows::Own(rules.callbacks(R::CALL)),
-            None => Follows::Agent,
-        };
-        self
-    }
-
-    /// Places the list directly around the service. For everything outside, the response after this
-    /// list is the service's own.
-    pub(crate) fn inmost(mut self) -> Self {
-        self.follows = Follows::Service;
-        self
-    }
-
-    pub(super) fn is_inmost(&self) -> bool {
-        matches!(self.follows, Follows::Service)
-    }
-
-    /// Places the list outside everything else. A response that it replaces keeps its origin.
-    pub(super) fn outermost(mut self) -> Self {
-        self.follows = Follows::Edge;
-        self
-    }
-
-    pub(super) fn is_outermost(&self) -> bool {
-        matches!(self.follows, Follows::Edge)
+    pub(super) fn set_rules(&mut self, rules: Option<&dyn Rules>) {
+        self.own_rules = rules.map(|rules| rules.callbacks(R::CALL));
     }
 
     /// Returns the rules that were set with [`with_semantics`](Self::with_semantics). Defaults to
     /// [`CallbackRules::default`].
     #[must_use]
     pub fn rules(&self) -> CallbackRules {
-        match self.follows {
-            Follows::Own(rules) => rules,
-            Follows::Default | Follows::Agent | Follows::Service | Follows::Edge => {
-                CallbackRules::DEFAULT
-            }
-        }
+        self.own_rules.unwrap_or_default()
     }
 
     /// Returns whether these callbacks of a whole tree share the first band of an agent with these
     /// rules.
-    pub(crate) fn shares_band_of(&self, agent: CallbackRules) -> bool {
+    pub(super) fn shares_band_of(&self, agent: CallbackRules) -> bool {
         agent.global_joins_band && self.rules() == agent
     }
 
-    /// Returns whether the list follows the rules of the agent in whose run the call is made.
-    pub(super) fn follows_agent(&self) -> bool {
-        matches!(self.follows, Follows::Agent)
-    }
-
-    /// Appends the callbacks of another list, and takes over its semantics if this list has none.
+    /// Appends the callbacks of another list. Of lists that have callbacks, the first one's
+    /// semantics are kept.
     pub(super) fn and(self, other: Self) -> Self {
-        // A list without callbacks that was given rules keeps them.
-        if self.is_empty() && matches!(self.follows, Follows::Default) {
-            return other;
+        if self.is_empty() {
+            return Self {
+                own_rules: other.own_rules.or(self.own_rules),
+                ..other
+            };
         }
         let mut all = self;
         all.append(&other);
@@ -224,16 +180,7 @@ impl<R: Request> Default for Callbacks<R> {
     fn default() -> Self {
         Self {
             list: None,
-            follows: Follows::Default,
-        }
-    }
-}
-
-impl<R: Request> Clone for Callbacks<R> {
-    fn clone(&self) -> Self {
-        Self {
-            list: self.list.clone(),
-            follows: self.follows,
+            own_rules: None,
         }
     }
 }

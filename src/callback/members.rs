@@ -5,6 +5,7 @@ use super::hook_set::HookSet;
 use crate::call::Request;
 
 /// The callbacks of a band, in order, and those among them that have each hook.
+#[derive(Clone)]
 pub(super) struct Members<R: Request> {
     all: Vec<ArcCallback<R>>,
     // Indices instead of a second list: `on_end` and the counts of entered callbacks go by the
@@ -48,15 +49,6 @@ impl<R: Request> Default for Members<R> {
         Self {
             all: Vec::new(),
             with_hook: Default::default(),
-        }
-    }
-}
-
-impl<R: Request> Clone for Members<R> {
-    fn clone(&self) -> Self {
-        Self {
-            all: self.all.clone(),
-            with_hook: self.with_hook.clone(),
         }
     }
 }

@@ -45,7 +45,6 @@
 //! | `lifetime may not live long enough` at `async move` | the future borrows the request | copy what it needs before the `async move`, or use the `_async` constructor |
 
 mod action;
-mod any_call;
 mod arc_callback;
 mod bundle;
 mod call_state;
@@ -57,28 +56,25 @@ mod callback;
 mod constructors;
 mod erased;
 mod function;
-mod global_bundles;
 mod hook;
 pub(crate) mod hook_set;
-mod layer_inner;
-mod layers;
 mod life;
 mod list;
 mod members;
 mod named_tool;
 mod names;
 mod phase;
+mod position;
 mod rules;
 mod service;
-mod stack_builder;
+mod stack;
 mod tree;
 mod wrap;
 
 pub use self::action::{Action, Outcome, Recovery};
-pub use self::any_call::*;
 pub use self::arc_callback::ArcCallback;
 pub use self::bundle::Bundle;
-pub(crate) use self::bundle::{Edges, InBundle, RunBundles};
+pub(crate) use self::bundle::RunBundles;
 pub use self::callback::Callback;
 pub(crate) use self::callback::erase;
 pub use self::constructors::*;
@@ -86,13 +82,13 @@ pub use self::function::{
     After, AfterAsync, Before, BeforeAsync, BorrowingAfter, BorrowingBefore, BorrowingOnError,
     IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, OnError, OnErrorAsync,
 };
-pub(crate) use self::global_bundles::GlobalBundles;
-pub use self::layer_inner::LayerInner;
 pub use self::list::Callbacks;
 pub(crate) use self::named_tool::NamedTool;
+pub(crate) use self::position::Position;
 pub use self::rules::{CallbackRules, LoopRules, Remaining, Rules};
 pub use self::service::CallbackService;
-pub use self::stack_builder::StackBuilder;
+pub(crate) use self::stack::{InAgent, Stacks, merged};
+pub use self::stack::{LayerInner, StackBuilder};
 pub(crate) use self::tree::Tree;
 pub use self::wrap::{Next, Wrap, WrapService};
 

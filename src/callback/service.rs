@@ -13,6 +13,7 @@ use crate::call::{BoxCallFuture, Request};
 use crate::error::{BoxError, Error, Result};
 
 /// A service inside a band of callbacks; created by [`Callbacks`].
+#[derive(Clone)]
 pub struct CallbackService<S, R: Request> {
     inner: S,
     callbacks: Callbacks<R>,
@@ -63,20 +64,11 @@ where
         // The service that was polled ready goes with the call; its unready clone stays.
         let unready = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, unready);
-        let future = life::run(self.callbacks.clone(), request, ready, true);
+        let future = life::run(None, self.callbacks.clone(), request, ready, true);
         ResponseFuture {
             state: BandState::Banded {
                 future: BoxCallFuture::new(future),
             },
-        }
-    }
-}
-
-impl<S: Clone, R: Request> Clone for CallbackService<S, R> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            callbacks: self.callbacks.clone(),
         }
     }
 }

@@ -1,8 +1,11 @@
+use std::convert::identity;
 use std::sync::Arc;
 
-use super::bundle::{Bundle, BundleLayers, Edges, RunBundles};
+use super::bundle::{Bundle, RunBundles};
 use super::list::Callbacks;
+use super::position::Position;
 use super::rules::{CallbackRules, DefaultRules, LoopRules, Rules};
+use super::stack::Stacks;
 use crate::call::{CallKind, Request};
 use crate::context::{CallbackTypes, Inherited, OfCallbacks, RunContext};
 use crate::stream::Observer;
@@ -17,14 +20,8 @@ impl CallbackTypes for OfCallbacks {
 pub(crate) struct Tree {
     /// The rules of the agent; `None` for the default.
     rules: Option<Arc<dyn Rules>>,
-    /// The layers of journals, which are outside everything else.
-    pub(crate) journal: BundleLayers,
-    /// The callbacks for the agent and all its sub-agents.
-    pub(crate) global: Bundle,
-    /// The callbacks of the run.
-    pub(crate) of_run: Bundle,
-    /// The callbacks of both outside everything else, and directly around the model or the tools.
-    pub(crate) edges: Edges,
+    /// What is around each call, outside and inside the agent's own.
+    pub(crate) around: Stacks,
     /// The observers of the agents around and of the run.
     observers: Vec<Observer>,
 }
@@ -61,34 +58,21 @@ impl Tree {
         // The run's are registered after the agent's, and a journal of the run is inside one of the
         // tree as well.
         for bundle in global {
-            tree.add_global(bundle);
+            tree.add(bundle, identity);
         }
         if let Some(of_run) = of_run {
-            tree.add_global(of_run.global());
-            let inside = tree.add_edges(of_run.inside());
-            tree.of_run.extend(inside);
+            tree.add(&of_run.global, identity);
+            tree.add(&of_run.inside, Position::run);
         }
         Some(Arc::new(tree))
     }
 
-    fn add_global(&mut self, bundle: &Bundle) {
-        let callbacks = self.add_edges(bundle);
-        self.global.extend(callbacks);
-    }
-
-    /// Adds what is outside and inside everything else; returns the bundle with its rules.
-    fn add_edges(&mut self, bundle: &Bundle) -> Bundle {
-        self.journal.append(bundle.journal_layers());
+    fn add(&mut self, bundle: &Bundle, place: fn(Position) -> Position) {
         self.observers.extend_from_slice(bundle.observers());
         // Fixed here: in a sub-agent with other rules, the callbacks keep those of the agent that
         // they were registered with.
-        let callbacks = bundle.clone().or_rules(self.rules());
-        self.edges.append(callbacks.edges());
-        callbacks
-    }
-
-    fn rules(&self) -> &dyn Rules {
-        self.rules.as_deref().unwrap_or(&DefaultRules)
+        let rules = self.rules.as_deref().unwrap_or(&DefaultRules);
+        self.around.append(bundle.around(), place, Some(rules));
     }
 
     /// Returns the rules of the agent's bands around calls of this kind.
@@ -99,25 +83,29 @@ impl Tree {
         }
     }
 
-    /// Returns the rules that these callbacks follow in this run.
+    /// Returns the rules that a band follows in this run, at its position in an agent's stack, if it
+    /// is in one.
     pub(super) fn rules_of<R: Request>(
-        callbacks: &Callbacks<R>,
+        position: Option<Position>,
+        band: &Callbacks<R>,
         context: &RunContext,
     ) -> CallbackRules {
-        if !callbacks.follows_agent() {
-            return callbacks.rules();
+        match position {
+            // For everything between them, these are part of the caller or of the service.
+            Some(Position::Outermost | Position::Innermost) => CallbackRules::DEFAULT,
+            Some(Position::Own) if band.own_rules.is_none() => Self::rules_in(context, R::CALL),
+            _ => band.rules(),
         }
-        match Self::of(context) {
-            Some(tree) => tree.callback_rules(R::CALL),
-            None => CallbackRules::DEFAULT,
-        }
+    }
+
+    /// Returns the rules of the current agent's bands around calls of this kind.
+    pub(super) fn rules_in(context: &RunContext, call: CallKind) -> CallbackRules {
+        Self::of(context).map_or(CallbackRules::DEFAULT, |tree| tree.callback_rules(call))
     }
 
     /// Returns the rules of the loop of the current agent.
     pub(crate) fn loop_rules(context: &RunContext) -> LoopRules {
-        match Self::of(context) {
-            Some(tree) => tree.rules().agent_loop(),
-            None => LoopRules::DEFAULT,
-        }
+        let rules = Self::of(context).and_then(|tree| tree.rules.as_ref());
+        rules.map_or(LoopRules::DEFAULT, |rules| rules.agent_loop())
     }
 }

@@ -37,6 +37,7 @@ impl<R: Request> Next<R> {
 
 /// A layer made from a function around a call; created by [`wrap_model`](super::wrap_model) and the
 /// like.
+#[derive(Clone)]
 #[must_use = "a wrap does nothing until it is layered"]
 pub struct Wrap<R: Request> {
     function: Arc<Function<R>>,
@@ -80,15 +81,6 @@ impl<R: Request> Wrap<R> {
         // Named before it is settled: an ending is recorded with the name of the wrap that raised it.
         let error = error.by(|| self.name.to_string().into(), "wrap");
         context.endings().settle_error::<R>(name, error)
-    }
-}
-
-impl<R: Request> Clone for Wrap<R> {
-    fn clone(&self) -> Self {
-        Self {
-            function: self.function.clone(),
-            name: self.name.clone(),
-        }
     }
 }
 

@@ -120,56 +120,11 @@ macro_rules! hooks {
             }
         }
 
-        // A new hook has a method for each call in `Hooks`, and is forwarded in each of the
-        // implementations below.
+        // A new hook has a method for each call in `Hooks`, and is forwarded in the implementations
+        // below.
         const _: () = {
             let [_before, _after, _on_error, _on_end] = HookSet::ALL;
         };
-
-        /// Lets the caller keep a handle.
-        #[deny(clippy::missing_trait_methods)]
-        impl<H: Hooks> Hooks for Arc<H> {
-            $(
-                fn $before(
-                    &self,
-                    request: &mut $R,
-                ) -> impl Future<Output = Result<Action<$T>>> + Send {
-                    (**self).$before(request)
-                }
-
-                fn $after(
-                    &self,
-                    request: &$R,
-                    response: &$T,
-                ) -> impl Future<Output = Result<Action<$T>>> + Send {
-                    (**self).$after(request, response)
-                }
-
-                fn $on_error(
-                    &self,
-                    request: &mut $R,
-                    error: &Error,
-                ) -> impl Future<Output = Result<Recovery<$T>>> + Send {
-                    (**self).$on_error(request, error)
-                }
-
-                fn $on_end(&self, request: &$R, outcome: Outcome<'_, $T>) {
-                    (**self).$on_end(request, outcome);
-                }
-            )*
-
-            fn name(&self) -> Cow<'static, str> {
-                (**self).name()
-            }
-
-            fn is_guard(&self) -> bool {
-                (**self).is_guard()
-            }
-
-            fn named_tools(&self) -> Vec<Arc<str>> {
-                (**self).named_tools()
-            }
-        }
 
         $(
             #[deny(clippy::missing_trait_methods)]
@@ -234,7 +189,13 @@ struct OfHooks<H: ?Sized>(Arc<H>);
 
 impl<H: Hooks> From<H> for Bundle {
     fn from(hooks: H) -> Self {
-        let hooks = Arc::new(hooks);
+        Arc::new(hooks).into()
+    }
+}
+
+/// Lets the caller keep a handle.
+impl<H: Hooks> From<Arc<H>> for Bundle {
+    fn from(hooks: Arc<H>) -> Self {
         Self::new()
             .on_agent(OfHooks(hooks.clone()))
             .on_model(OfHooks(hooks.clone()))

@@ -7,10 +7,11 @@ use super::config::{MakeTasks, Plan, TeamConfig, Until};
 use super::service::service;
 use crate::agent::agent::{Agent, AgentInner};
 use crate::agent::build_error::BuildError;
-use crate::agent::builder::{check_members, check_name};
+use crate::agent::builder::check_members;
 use crate::agent::named_tools::{self, KnownTools};
-use crate::agent::outline::{Body, Outline, Parts};
-use crate::callback::{Bundle, Callback, Edges, GlobalBundles, LayerInner, Rules, StackBuilder};
+use crate::agent::outline::{Body, Outline};
+use crate::agent::shell::{Shell, shell_setters};
+use crate::callback::{Bundle, Callback, LayerInner, Rules};
 use crate::error::Result;
 use crate::message::Message;
 use crate::run::{AgentRequest, AgentResponse, AgentService};
@@ -80,17 +81,12 @@ use crate::run::{AgentRequest, AgentResponse, AgentService};
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct TeamBuilder {
-    name: Arc<str>,
-    description: Arc<str>,
+    shell: Shell,
     plan: Plan,
     members: Vec<Agent>,
     until: Option<Until>,
     concurrency: Option<usize>,
     allows_failures: bool,
-    max_nesting: Option<u32>,
-    rules: Option<Arc<dyn Rules>>,
-    global: GlobalBundles,
-    stack: StackBuilder<AgentRequest>,
 }
 
 impl Agent {
@@ -188,25 +184,16 @@ impl TeamBuilder {
 
     fn new(name: Arc<str>, plan: Plan) -> Self {
         Self {
-            name,
-            description: "".into(),
+            shell: Shell::new(name),
             plan,
             members: Vec::new(),
             until: None,
             concurrency: None,
             allows_failures: false,
-            max_nesting: None,
-            rules: None,
-            global: GlobalBundles::default(),
-            stack: StackBuilder::new(),
         }
     }
 
-    /// Sets the description, for the models of agents that may transfer to the team.
-    pub fn description(mut self, description: impl Into<Arc<str>>) -> Self {
-        self.description = description.into();
-        self
-    }
+    shell_setters!("team");
 
     /// Adds a member.
     pub fn agent(mut self, member: Agent) -> Self {
@@ -274,50 +261,6 @@ impl TeamBuilder {
         self
     }
 
-    /// Adds a callback for calls of the team as a whole.
-    pub fn on_agent(mut self, callback: impl Callback<AgentRequest>) -> Self {
-        self.stack.callback(callback);
-        self
-    }
-
-    /// Adds a layer for calls of the team as a whole. What is registered after it is inside it.
-    pub fn agent_layer<L>(mut self, layer: L) -> Self
-    where
-        L: Layer<LayerInner<AgentRequest>, Service: AgentService> + Send + 'static,
-    {
-        self.stack.layer(layer);
-        self
-    }
-
-    /// Adds a bundle for the team and all agents in it. In each agent it is placed around
-    /// everything of the agent's own, unless the [semantics](crate::compat::Globals) put it first
-    /// in every phase.
-    pub fn global_callbacks(mut self, bundle: impl Into<Bundle>) -> Self {
-        self.global.push(bundle.into());
-        self
-    }
-
-    /// Sets how deeply agents may be nested inside this team: as tools, as sub-agents after a
-    /// transfer, as members of teams. Defaults to 10 for the agent that is called first.
-    ///
-    /// Limits of outer agents apply as well, so set the limit of the whole tree on its root. An
-    /// agent beyond the limit fails with [`MaxNesting`](crate::ErrorKind::MaxNesting); if it is a
-    /// tool, that is the tool's error, which the model reads. An agent called in a tool or a
-    /// callback counts if it is part of the run, by
-    /// [`with_context`](crate::AgentRequest::with_context).
-    pub fn max_nesting(mut self, max: u32) -> Self {
-        self.max_nesting = Some(max);
-        self
-    }
-
-    /// Sets the compatibility semantics for the team's callbacks, and for members without their
-    /// own. Defaults to the semantics of the agent that contains the team, and otherwise to
-    /// [`Semantics::default`](crate::compat::Semantics).
-    pub fn semantics(mut self, semantics: impl Rules) -> Self {
-        self.rules = Some(Arc::new(semantics));
-        self
-    }
-
     /// Builds the team.
     ///
     /// # Errors
@@ -326,26 +269,26 @@ impl TeamBuilder {
     /// name is invalid, a setting is not for this kind of team, or a global callback names a tool that
     /// no member has.
     pub fn build(self) -> Result<Agent, BuildError> {
-        check_name(&self.name)?;
+        self.shell.check()?;
         check_members(&self.members)?;
         if self.members.is_empty() {
-            return Err(BuildError::NoMembers(self.name));
+            return Err(BuildError::NoMembers(self.shell.name));
         }
         if let Plan::InTurn { rounds: 0 } = self.plan {
-            return Err(BuildError::NoRounds(self.name));
+            return Err(BuildError::NoRounds(self.shell.name));
         }
         if let Plan::InTurn { .. } = self.plan
             && (self.allows_failures || self.concurrency.is_some())
         {
-            return Err(BuildError::NotParallel(self.name));
+            return Err(BuildError::NotParallel(self.shell.name));
         }
         if let Plan::ForEach(_) = self.plan
             && self.members.len() > 1
         {
-            return Err(BuildError::OneWorker(self.name));
+            return Err(BuildError::OneWorker(self.shell.name));
         }
         if let Some(0) = self.concurrency {
-            return Err(BuildError::NoConcurrency(self.name));
+            return Err(BuildError::NoConcurrency(self.shell.name));
         }
         let all = self
             .members
@@ -353,19 +296,16 @@ impl TeamBuilder {
             .flat_map(Agent::known_tools)
             .cloned()
             .collect();
-        named_tools::check(self.global.named_tools(), &all)?;
+        let named = self.shell.global.iter().flat_map(Bundle::named_tools);
+        named_tools::check(named, &all)?;
         let outline = self.outline();
         let concurrency = self.most_at_once();
         let Self {
-            name,
-            description,
+            shell: Shell { rules, own, .. },
             plan,
             members,
             until,
             allows_failures,
-            max_nesting,
-            rules,
-            stack,
             ..
         } = self;
         let gives_one_answer = match plan {
@@ -379,14 +319,10 @@ impl TeamBuilder {
             concurrency,
             allows_failures,
         });
-        let rules = rules.as_deref();
-        let stack = stack.in_agent(team, &Edges::default(), rules);
+        let stack = own.agent.in_agent(team, rules.as_deref());
         Ok(Agent::new(AgentInner {
-            name,
-            description,
             // The members have limits of their own.
             max_iterations: u32::MAX,
-            max_nesting,
             known_tools: KnownTools {
                 all,
                 ..KnownTools::default()
@@ -428,10 +364,7 @@ impl TeamBuilder {
             ""
         };
         Outline {
-            name: self.name.clone(),
-            rules: self.rules.clone(),
-            global: self.global.clone(),
-            agent: Parts::new(&self.stack, &Edges::default()),
+            shell: self.shell.clone(),
             body: Body::Team {
                 plan: plan + &at_once + failures + until,
                 members: self.members.iter().map(Agent::outline).collect(),

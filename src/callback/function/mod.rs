@@ -57,13 +57,14 @@ impl<F> Clone for Named<F> {
 }
 
 /// A closure type: a function for one hook. `$bounds` are the bounds of the function, `$method`
-/// calls it.
+/// calls it, and the last line is the hook of [`Callback`]; the others do nothing.
 macro_rules! function_callback {
     (
         $(#[$doc:meta])*
         $name:ident <$($param:ident),*> for $hook:ident
         where { $($bounds:tt)* }
         $method:item
+        as $hook_name:ident($($arg:ident: $ty:ty),*) -> $decision:ident, $open:expr
     ) => {
         $(#[$doc])*
         #[must_use = "a callback does nothing until it is registered or layered"]
@@ -142,6 +143,29 @@ macro_rules! function_callback {
                 self.named.is_guard
             }
         }
+
+        impl<R: Request, $($param: 'static),*> Callback<R> for $name<R, $($param),*>
+        where
+            $($bounds)*
+        {
+            async fn $hook_name(&self, $($arg: $ty),*) -> Result<$decision<R::Response>> {
+                Erased::$hook_name(self, $($arg),*).await.map($open)
+            }
+
+            fn name(&self) -> Cow<'static, str> {
+                self.named.name()
+            }
+
+            fn is_guard(&self) -> bool {
+                self.named.is_guard
+            }
+
+            fn erase(self) -> ArcCallback<R> {
+                // Not through `Callback`, whose hooks are futures: a plain function returns its
+                // decision at once.
+                ArcCallback::erased(self)
+            }
+        }
     };
 }
 
@@ -156,6 +180,7 @@ function_callback! {
     fn before<'a>(&'a self, request: &'a mut R) -> ActionFuture<'a, R::Response> {
         (self.named.function)(request).into_hook(Seal)
     }
+    as before(request: &mut R) -> Action, Action::unboxed
 }
 
 function_callback! {
@@ -173,6 +198,7 @@ function_callback! {
     ) -> ActionFuture<'a, R::Response> {
         (self.named.function)(request, response).into_hook(Seal)
     }
+    as after(request: &R, response: &R::Response) -> Action, Action::unboxed
 }
 
 function_callback! {
@@ -190,6 +216,7 @@ function_callback! {
     ) -> MaybeFuture<'a, Result<Recovery<R::Response>>> {
         (self.named.function)(request, error).into_recovery_hook(Seal)
     }
+    as on_error(request: &mut R, error: &Error) -> Recovery, identity
 }
 
 function_callback! {
@@ -203,6 +230,7 @@ function_callback! {
         let future = self.named.function.run(request, Seal);
         MaybeFuture::pending(async move { future.await.into_action(Seal).map(Action::boxed) })
     }
+    as before(request: &mut R) -> Action, Action::unboxed
 }
 
 function_callback! {
@@ -220,6 +248,7 @@ function_callback! {
         let future = self.named.function.run(request, response, Seal);
         MaybeFuture::pending(async move { future.await.into_action(Seal).map(Action::boxed) })
     }
+    as after(request: &R, response: &R::Response) -> Action, Action::unboxed
 }
 
 function_callback! {
@@ -237,47 +266,5 @@ function_callback! {
         let future = self.named.function.run(request, error, Seal);
         MaybeFuture::pending(async move { future.await.into_recovery(Seal) })
     }
-}
-
-/// Each is a callback whose other hooks do nothing.
-macro_rules! impl_callback {
-    ($($name:ident <$($param:ident),*> where { $($bounds:tt)* } $method:ident($($arg:ident: $ty:ty),*) -> $out:ident, $open:expr;)*) => {$(
-        impl<R: Request, $($param: 'static),*> Callback<R> for $name<R, $($param),*>
-        where
-            $($bounds)*
-        {
-            async fn $method(&self, $($arg: $ty),*) -> Result<$out<R::Response>> {
-                Erased::$method(self, $($arg),*).await.map($open)
-            }
-
-            fn name(&self) -> Cow<'static, str> {
-                self.named.name()
-            }
-
-            fn is_guard(&self) -> bool {
-                self.named.is_guard
-            }
-
-            fn erase(self) -> ArcCallback<R> {
-                // Not through `Callback`, whose hooks are futures: a plain function returns its
-                // decision at once.
-                ArcCallback::erased(self)
-            }
-        }
-    )*};
-}
-
-impl_callback! {
-    Before<F, O, M> where { F: Fn(&mut R) -> O + Send + Sync, O: IntoHook<R::Response, M>, }
-        before(request: &mut R) -> Action, Action::unboxed;
-    After<F, O, M> where { F: Fn(&R, &R::Response) -> O + Send + Sync, O: IntoHook<R::Response, M>, }
-        after(request: &R, response: &R::Response) -> Action, Action::unboxed;
-    OnError<F, O, M> where { F: Fn(&mut R, &Error) -> O + Send + Sync, O: IntoRecoveryHook<R::Response, M>, }
-        on_error(request: &mut R, error: &Error) -> Recovery, identity;
-    BeforeAsync<F> where { F: for<'b> BorrowingBefore<'b, R, Output: IntoAction<R::Response>>, }
-        before(request: &mut R) -> Action, Action::unboxed;
-    AfterAsync<F> where { F: for<'b> BorrowingAfter<'b, R, R::Response, Output: IntoAction<R::Response>>, }
-        after(request: &R, response: &R::Response) -> Action, Action::unboxed;
-    OnErrorAsync<F> where { F: for<'b> BorrowingOnError<'b, R, Output: IntoRecovery<R::Response>>, }
-        on_error(request: &mut R, error: &Error) -> Recovery, identity;
+    as on_error(request: &mut R, error: &Error) -> Recovery, identity
 }

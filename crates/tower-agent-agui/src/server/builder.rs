@@ -70,6 +70,7 @@ impl AgUiBuilder {
     where
         L: Layer<LayerInner<TranslateRequest>, Service: CallService<TranslateRequest>>
             + Send
+            + Sync
             + 'static,
     {
         self.stack.layer(layer);
