@@ -80,8 +80,8 @@ macro_rules! shell_setters {
         /// transfer, as members of teams. Defaults to 10 for the agent that is called first.
         ///
         /// Limits of outer agents apply as well, so set the limit of the whole tree on its root. An
-        /// agent beyond the limit fails with [`MaxNesting`](crate::ErrorKind::MaxNesting); if it is a
-        /// tool, that is the tool's error, which the model reads. An agent called in a tool or a
+        /// agent beyond the limit fails with [`MaxNesting`](crate::ErrorKind::MaxNesting); if it is
+        /// a tool, that is the tool's error, which the model reads. An agent called in a tool or a
         /// callback counts if it is part of the run, by
         /// [`with_context`](crate::AgentRequest::with_context).
         pub fn max_nesting(mut self, max: u32) -> Self {
@@ -90,8 +90,8 @@ macro_rules! shell_setters {
         }
 
         #[doc = concat!("Sets the compatibility semantics for the callbacks and the loop of this ", $what, ", and for agents")]
-        /// inside it without their own. Defaults to the semantics of the agent that contains it, and
-        /// otherwise to [`Semantics::default`](crate::compat::Semantics).
+        /// inside it without their own. Defaults to the semantics of the agent that contains it,
+        /// and otherwise to [`Semantics::default`](crate::compat::Semantics).
         pub fn semantics(mut self, semantics: impl Rules) -> Self {
             self.shell.rules = Some(Arc::new(semantics));
             self

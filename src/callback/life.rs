@@ -254,8 +254,8 @@ struct Inside<R: Request> {
     bands: Option<Arc<Vec<Band<R>>>>,
     /// The next of them.
     next: usize,
-    /// The band around this is outside everything else. It sees a service that fails to become ready,
-    /// and waits for none: what is inside it is ready at once.
+    /// The band around this is outside everything else. It sees a service that fails to become
+    /// ready, and waits for none: what is inside it is ready at once.
     is_in_outermost: bool,
     inner: BoxCallService<R>,
 }
@@ -311,8 +311,8 @@ impl<R: Request> Service<R> for Inside<R> {
 
 // One band.
 
-/// Runs one call inside a band, at its position in an agent's stack, if it is in one. `inner` may have
-/// been polled ready.
+/// Runs one call inside a band, at its position in an agent's stack, if it is in one. `inner` may
+/// have been polled ready.
 //
 // Not an async fn, which would store its arguments twice.
 pub(super) fn run<R, S>(

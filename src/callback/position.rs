@@ -1,8 +1,8 @@
 /// The place of callbacks and layers around a call. The order of the variants is the order of the
 /// stack, from the outside in.
 ///
-/// Each agent has a stack of its own, inside what it inherits from the agents around it and from the
-/// run. At the same position, what it inherits is outside its own.
+/// Each agent has a stack of its own, inside what it inherits from the agents around it and from
+/// the run. At the same position, what it inherits is outside its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Position {
     /// The layers of [journals](super::Bundle::journal). Something outside could repeat a stored

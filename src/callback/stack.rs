@@ -391,8 +391,8 @@ impl InAgent for ToolRequest {
 ///              the call itself      a model, a tool, the loop of an agent
 /// ```
 ///
-/// A band without callbacks is omitted and costs nothing. A clone is not ready, even if the original
-/// is.
+/// A band without callbacks is omitted and costs nothing. A clone is not ready, even if the
+/// original is.
 #[derive(Clone)]
 pub struct LayerInner<R: Request> {
     /// The agent's own bands.

@@ -83,8 +83,8 @@ impl Tree {
         }
     }
 
-    /// Returns the rules that a band follows in this run, at its position in an agent's stack, if it
-    /// is in one.
+    /// Returns the rules that a band follows in this run, at its position in an agent's stack, if
+    /// it is in one.
     pub(super) fn rules_of<R: Request>(
         position: Option<Position>,
         band: &Callbacks<R>,
