@@ -74,12 +74,18 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod admission;
+mod asked;
 mod estimate;
 mod first_output;
 mod key_of;
 mod lock;
+mod opaque_future;
+mod ours;
+mod own_tool;
 mod predicate;
 mod reveal;
+mod sweep;
 
 pub mod adaptive_concurrency;
 pub mod approval;

@@ -5,8 +5,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::controller::{AdaptiveSettings, Controller, End};
+use crate::admission::Permit;
 use crate::first_output::FirstOutput;
 use crate::lock::lock;
+use crate::sweep::Sweep;
 use tower_agent::call::Request;
 use tower_agent::error::{Error, ErrorKind, Result};
 
@@ -17,8 +19,7 @@ pub(super) struct AdaptiveLimits(Mutex<LimitsState>);
 #[derive(Debug, Default)]
 struct LimitsState {
     by_key: HashMap<Arc<str>, Arc<AdaptiveLimit>>,
-    /// The number of limits at which those that are not used are removed.
-    sweep_at: usize,
+    sweep: Sweep,
 }
 
 impl AdaptiveLimits {
@@ -27,11 +28,9 @@ impl AdaptiveLimits {
         if let Some(limit) = state.by_key.get(key) {
             return limit.clone();
         }
-        if state.by_key.len() >= state.sweep_at {
-            // Keys may be users, who come and go.
-            state.by_key.retain(|_, limit| Arc::strong_count(limit) > 1);
-            state.sweep_at = (state.by_key.len() * 2).max(64);
-        }
+        state
+            .sweep
+            .make_room(&mut state.by_key, |limit| Arc::strong_count(limit) > 1);
         let limit = Arc::new(AdaptiveLimit::new(settings));
         state.by_key.insert(key.into(), limit.clone());
         limit
@@ -74,13 +73,13 @@ impl AdaptiveLimit {
         self: Arc<Self>,
         request: &R,
         settings: AdaptiveSettings,
-    ) -> Result<AdmittedCall<R>> {
+    ) -> Result<ConcurrencyPermit<R>> {
         let place = self.places.clone().acquire_owned().await;
         let place = place.map_err(|_| {
             // Nothing closes it.
             Error::new(ErrorKind::Other, "the queue of the limit was closed")
         })?;
-        Ok(AdmittedCall {
+        Ok(ConcurrencyPermit {
             limit: self,
             settings,
             place: Some(place),
@@ -115,7 +114,7 @@ impl AdaptiveLimit {
 
 /// A call that has a place, until it has ended.
 #[derive(Debug)]
-pub(super) struct AdmittedCall<R: Request> {
+pub(super) struct ConcurrencyPermit<R: Request> {
     limit: Arc<AdaptiveLimit>,
     settings: AdaptiveSettings,
     place: Option<OwnedSemaphorePermit>,
@@ -124,26 +123,25 @@ pub(super) struct AdmittedCall<R: Request> {
     wait_is_known: bool,
 }
 
-impl<R: Request> AdmittedCall<R> {
-    /// Looks for output after the call was polled.
-    pub(super) fn look(&mut self) {
+impl<R: Request> Permit<R::Response> for ConcurrencyPermit<R> {
+    fn look(&mut self) {
         if self.first_output.is_seen() {
             self.answered();
         }
     }
 
-    pub(super) fn end(mut self, error: Option<&Error>) {
-        match error {
-            None => self.answered(),
-            Some(error) => {
-                let kind = error.kind();
-                if matches!(kind, ErrorKind::RateLimited | ErrorKind::Overloaded) {
-                    self.limit.note(self.began, End::Refused, &self.settings);
-                }
+    fn end(mut self, result: Result<&R::Response, &Error>) {
+        match result.map_err(Error::kind) {
+            Ok(_) => self.answered(),
+            Err(ErrorKind::RateLimited | ErrorKind::Overloaded) => {
+                self.limit.note(self.began, End::Refused, &self.settings);
             }
+            Err(_) => {}
         }
     }
+}
 
+impl<R: Request> ConcurrencyPermit<R> {
     fn answered(&mut self) {
         if !std::mem::replace(&mut self.wait_is_known, true) {
             let end = End::Answered {
@@ -155,7 +153,7 @@ impl<R: Request> AdmittedCall<R> {
     }
 }
 
-impl<R: Request> Drop for AdmittedCall<R> {
+impl<R: Request> Drop for ConcurrencyPermit<R> {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
             self.limit.leave(place);

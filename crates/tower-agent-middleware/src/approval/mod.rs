@@ -92,9 +92,10 @@ use serde_json::Value;
 pub use self::decision::Decision;
 
 use self::questions::Questions;
+use crate::asked;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Bundle, Callback};
-use tower_agent::error::{Answerer, Error, ErrorKind, ResolutionOutcome, Result};
+use tower_agent::error::{Answerer, Error, ErrorKind, Result};
 use tower_agent::message::Part;
 use tower_agent::tool::{Effect, ToolRequest, ToolResponse};
 
@@ -291,15 +292,8 @@ impl Approval {
     ) -> Result<Decision, Option<String>> {
         // No resolution: a plain question, without a word about an earlier answer.
         let resolution = questions.resolution(request).ok_or(None)?;
-        let decision = match &resolution.outcome {
-            ResolutionOutcome::Resolved(payload) => Decision::from_payload(payload),
-            ResolutionOutcome::Cancelled => Ok(Decision::Reject { reason: None }),
-            // An outcome that is newer than this crate is no approval.
-            _ => {
-                let message = "the outcome of this resolution is unknown";
-                Err(Error::new(ErrorKind::InvalidRequest, message))
-            }
-        };
+        let rejection = Decision::Reject { reason: None };
+        let decision = asked::answer(resolution, Decision::from_payload, rejection);
         let decision = decision.and_then(|decision| {
             self.check(&decision, request)?;
             Ok(decision)

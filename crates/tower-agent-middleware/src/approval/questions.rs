@@ -1,12 +1,12 @@
 //! The open questions about a call, and the decisions.
 
-use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::decision::Decision;
+use crate::asked;
 use crate::reveal::Reveals;
 use tower_agent::call::Request;
 use tower_agent::error::{
@@ -105,20 +105,10 @@ impl<'a> Questions<'a> {
     /// Returns the resolution of the last question, if the question was about the call as it is now
     /// and was asked in an earlier run.
     pub(super) fn resolution<'r>(&self, request: &'r ToolRequest) -> Option<&'r Resolution> {
-        let context = request.context();
-        let id = self.id(request);
         if !self.open()?.is_about(request) {
             return None;
         }
-        let is_new = context
-            .values()
-            .update(KEY, |ids: &mut HashSet<String>| ids.contains(&id));
-        // A question of this run cannot have been answered yet: the resolution is that of an
-        // earlier one. In doubt it is asked again.
-        if is_new.unwrap_or(true) {
-            return None;
-        }
-        context.resolution(&id)
+        asked::resolution(request.context(), KEY, &self.id(request))
     }
 
     /// Stores the decision about this call.
@@ -140,11 +130,8 @@ impl<'a> Questions<'a> {
         deny_after: Option<Duration>,
         why: Option<String>,
     ) -> Result<Error> {
-        let context = request.context();
         let id = self.id(request);
-        context
-            .values()
-            .update(KEY, |ids: &mut HashSet<String>| ids.insert(id.clone()))?;
+        asked::note_asked(request.context(), KEY, &id)?;
         let tool = request.name().to_owned();
         let arguments = request.arguments().clone();
         // The question is about what the call has; only what the approver reads of it is revealed.

@@ -392,15 +392,13 @@ impl Account {
             cost,
             unpriced_calls,
         } = amounts;
-        let cost = money(cost);
-        let time = Duration::from_nanos(self.time());
         Spent {
             model_calls,
             tool_calls,
             tokens,
-            cost,
+            cost: money(cost),
             unpriced_calls,
-            time,
+            time: Duration::from_nanos(self.time()),
         }
     }
 
@@ -429,32 +427,39 @@ impl Amounts {
             Limit::Time(_) => time,
         }
     }
-}
 
-impl Amounts {
     /// Returns the share of a limit that is used.
     fn share(&self, limit: Limit, time: u64) -> f64 {
         self.of(limit, time) as f64 / limit.units() as f64
+    }
+
+    /// Returns each amount with the name under which it is recorded.
+    fn named(&mut self) -> [(&'static str, &mut u64); 5] {
+        [
+            ("model_calls", &mut self.model_calls),
+            ("tool_calls", &mut self.tool_calls),
+            ("tokens", &mut self.tokens),
+            ("cost", &mut self.cost),
+            ("unpriced_calls", &mut self.unpriced_calls),
+        ]
+    }
+
+    fn change_by(&mut self, mut other: Self, change: fn(u64, u64) -> u64) {
+        for ((_, own), (_, other)) in self.named().into_iter().zip(other.named()) {
+            *own = change(*own, *other);
+        }
     }
 }
 
 impl AddAssign for Amounts {
     fn add_assign(&mut self, other: Self) {
-        self.model_calls = self.model_calls.saturating_add(other.model_calls);
-        self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
-        self.tokens = self.tokens.saturating_add(other.tokens);
-        self.cost = self.cost.saturating_add(other.cost);
-        self.unpriced_calls = self.unpriced_calls.saturating_add(other.unpriced_calls);
+        self.change_by(other, u64::saturating_add);
     }
 }
 
 impl SubAssign for Amounts {
     fn sub_assign(&mut self, other: Self) {
-        self.model_calls = self.model_calls.saturating_sub(other.model_calls);
-        self.tool_calls = self.tool_calls.saturating_sub(other.tool_calls);
-        self.tokens = self.tokens.saturating_sub(other.tokens);
-        self.cost = self.cost.saturating_sub(other.cost);
-        self.unpriced_calls = self.unpriced_calls.saturating_sub(other.unpriced_calls);
+        self.change_by(other, u64::saturating_sub);
     }
 }
 
@@ -663,45 +668,15 @@ impl Amounts {
             Limit::Time(_) => None,
         }
     }
-}
 
-impl Amounts {
     /// Returns the form that is recorded with a call, without what is zero.
-    fn recorded(self) -> Recorded {
-        let Amounts {
-            model_calls,
-            tool_calls,
-            tokens,
-            cost,
-            unpriced_calls,
-        } = self;
-        let all = [
-            ("model_calls", model_calls),
-            ("tool_calls", tool_calls),
-            ("tokens", tokens),
-            ("cost", cost),
-            ("unpriced_calls", unpriced_calls),
-        ];
-        let some = all.into_iter().filter(|(_, amount)| *amount > 0);
-        some.map(|(name, amount)| (name.to_owned(), amount))
+    fn recorded(mut self) -> Recorded {
+        let amounts = self.named().into_iter();
+        let some = amounts.filter(|(_, amount)| **amount > 0);
+        some.map(|(name, amount)| (name.to_owned(), *amount))
             .collect()
     }
-}
 
-impl From<&Recorded> for Amounts {
-    fn from(charge: &Recorded) -> Self {
-        let of = |name: &str| charge.get(name).copied().unwrap_or_default();
-        Self {
-            model_calls: of("model_calls"),
-            tool_calls: of("tool_calls"),
-            tokens: of("tokens"),
-            cost: of("cost"),
-            unpriced_calls: of("unpriced_calls"),
-        }
-    }
-}
-
-impl Amounts {
     fn without_tokens(self) -> Self {
         Self {
             tokens: 0,
@@ -716,6 +691,16 @@ impl Amounts {
             tool_calls: 0,
             ..self
         }
+    }
+}
+
+impl From<&Recorded> for Amounts {
+    fn from(charge: &Recorded) -> Self {
+        let mut amounts = Self::default();
+        for (name, amount) in amounts.named() {
+            *amount = charge.get(name).copied().unwrap_or_default();
+        }
+        amounts
     }
 }
 

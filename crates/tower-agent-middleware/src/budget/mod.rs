@@ -122,9 +122,8 @@ pub(crate) use self::meter::is_cut;
 
 use self::account::{Amounts, Reservation};
 use crate::lock::lock;
-use tower_agent::call::Extensions;
-use tower_agent::call::Request;
-use tower_agent::callback::{Action, Bundle, Callback, Outcome};
+use tower_agent::call::{Extensions, Request};
+use tower_agent::callback::{Action, Bundle, Callback, Outcome, before_tool};
 use tower_agent::context::{EffectLog, RunContext};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ModelResponse};
@@ -157,7 +156,7 @@ use tower_agent::{AgentRequest, AgentResponse};
 #[derive(Clone, Debug)]
 pub struct Budget {
     config: Arc<BudgetConfig>,
-    /// A [`Meter`] directly around the model or the tool notes the attempts.
+    /// Callbacks directly around the model and the tools note the attempts.
     has_meter: bool,
 }
 
@@ -738,17 +737,18 @@ impl From<Budget> for Bundle {
             has_meter: true,
             ..budget
         };
+        let of_tools = budget.clone();
+        let meter = before_tool(move |request| of_tools.reach(request.extensions()));
         Self::new()
             .on_agent(budget.clone())
             .on_model(budget.clone())
             .on_tool(budget.clone())
-            .innermost_model(Meter(budget.clone()))
-            .innermost_tool(Meter(budget))
+            .innermost_model(Meter(budget))
+            .innermost_tool(meter.named("Budget").guard())
     }
 }
 
-/// Notes, directly around the model and the tools, which calls reach them, and what each attempt at
-/// a model call used.
+/// Notes, directly around the model, which calls reach it, and what each attempt used.
 struct Meter(Budget);
 
 #[diagnostic::do_not_recommend]
@@ -763,22 +763,6 @@ impl Callback<ModelRequest> for Meter {
             .note(request.extensions(), outcome, |prices, response, held| {
                 meter::used(prices, request, response, held)
             });
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed("Budget")
-    }
-
-    fn is_guard(&self) -> bool {
-        true
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl Callback<ToolRequest> for Meter {
-    async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
-        self.0.reach(request.extensions());
-        Ok(Action::Continue)
     }
 
     fn name(&self) -> Cow<'static, str> {

@@ -6,18 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use tower_agent::call::Request;
-use tower_agent::callback::{Action, Bundle, Callback, Outcome};
+use tower_agent::call::{Extensions, Request};
+use tower_agent::callback::{Action, Bundle, Callback, Outcome, before_model, before_tool};
 use tower_agent::context::{EffectLog, RunContext};
 use tower_agent::error::{Error, ErrorKind, Result};
-use tower_agent::model::{ModelRequest, ModelResponse};
-use tower_agent::tool::{ToolRequest, ToolResponse};
 use tower_agent::{AgentRequest, AgentResponse};
 
 use super::account::{Account, Spent};
 use super::limits::Limit;
 use super::{Budget, OfRun, OpenPart};
 use crate::lock::lock;
+
+/// The name of each callback of a part.
+const NAME: &str = "BudgetPart";
 
 impl Budget {
     /// Creates a part of this budget for an agent that works for another: each call of the agent has this much,
@@ -144,7 +145,7 @@ impl BudgetPart {
     }
 
     /// Fails if a call is not charged to the budget.
-    fn check(&self, extensions: &tower_agent::call::Extensions) -> Result<()> {
+    fn check(&self, extensions: &Extensions) -> Result<()> {
         if self.budget.held(extensions).is_some() {
             return Ok(());
         }
@@ -176,39 +177,7 @@ impl Callback<AgentRequest> for BudgetPart {
     }
 
     fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed("BudgetPart")
-    }
-
-    fn is_guard(&self) -> bool {
-        true
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl Callback<ModelRequest> for BudgetPart {
-    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        self.check(request.extensions())?;
-        Ok(Action::Continue)
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed("BudgetPart")
-    }
-
-    fn is_guard(&self) -> bool {
-        true
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl Callback<ToolRequest> for BudgetPart {
-    async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
-        self.check(request.extensions())?;
-        Ok(Action::Continue)
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed("BudgetPart")
+        NAME.into()
     }
 
     fn is_guard(&self) -> bool {
@@ -218,10 +187,14 @@ impl Callback<ToolRequest> for BudgetPart {
 
 impl From<BudgetPart> for Bundle {
     fn from(part: BudgetPart) -> Self {
+        let of_models = part.clone();
+        let of_tools = part.clone();
+        let model = before_model(move |request| of_models.check(request.extensions()));
+        let tool = before_tool(move |request| of_tools.check(request.extensions()));
         Self::new()
-            .on_agent(part.clone())
-            .on_model(part.clone())
-            .on_tool(part)
+            .on_agent(part)
+            .on_model(model.named(NAME).guard())
+            .on_tool(tool.named(NAME).guard())
     }
 }
 

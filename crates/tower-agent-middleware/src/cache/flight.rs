@@ -17,6 +17,7 @@ use super::key::CacheKey;
 use super::log::{Log, Position, Step};
 use super::replay::Cacheable;
 use crate::lock::lock;
+use crate::ours::ours;
 use tower_agent::call::Request;
 use tower_agent::error::{BoxError, Error, ErrorKind, Result, panic_message};
 use tower_agent::stream::{Attempt, EventStream};
@@ -200,7 +201,7 @@ where
     S::Future: Send + 'static,
 {
     let call = inner.call(request);
-    let call = call.map_err(|error| Error::from(error.into()));
+    let call = call.map_err(ours);
     // A panic would reach everybody who follows, as one of their own.
     let call = AssertUnwindSafe(call).catch_unwind();
     let call = call.map(|result| {

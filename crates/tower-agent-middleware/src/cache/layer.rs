@@ -6,7 +6,8 @@ use tower_layer::Layer;
 
 use super::flight::Responses;
 use super::replay::Cacheable;
-use super::service::{Cache, TenantOf};
+use super::service::Cache;
+use crate::key_of::KeyOf;
 use tower_agent::RunContext;
 use tower_agent::error::Result;
 
@@ -31,7 +32,7 @@ use tower_agent::error::Result;
 /// ```
 #[must_use = "a layer does nothing until it is layered"]
 pub struct CacheLayer<R: Cacheable> {
-    tenant: Arc<TenantOf>,
+    tenant: KeyOf,
     entries: u64,
     time_to_live: Duration,
     responses: Arc<Responses<R>>,

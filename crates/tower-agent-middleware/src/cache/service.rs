@@ -1,33 +1,29 @@
 use std::fmt;
-use std::future::Future;
-use std::mem;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
-use pin_project_lite::pin_project;
 use tower::Service;
 
 use super::flight::Responses;
 use super::key::{CacheKey, Hash};
 use super::replay::Cacheable;
-use tower_agent::RunContext;
+use crate::admission::take_ready;
+use crate::key_of::KeyOf;
+use crate::opaque_future::opaque_future;
+use crate::ours::ours;
 use tower_agent::error::{BoxError, CallSite, Error, ErrorKind, Result};
-
-/// Returns the tenant of a run.
-pub(super) type TenantOf = dyn Fn(&RunContext) -> Result<String> + Send + Sync;
 
 /// A service that replays responses to equal calls; created by [`CacheLayer`](super::CacheLayer).
 /// Clones share their responses.
 pub struct Cache<S, R: Cacheable> {
     inner: S,
-    tenant: Arc<TenantOf>,
+    tenant: KeyOf,
     responses: Arc<Responses<R>>,
 }
 
 impl<S, R: Cacheable> Cache<S, R> {
-    pub(super) fn new(inner: S, tenant: Arc<TenantOf>, responses: Arc<Responses<R>>) -> Self {
+    pub(super) fn new(inner: S, tenant: KeyOf, responses: Arc<Responses<R>>) -> Self {
         Self {
             inner,
             tenant,
@@ -47,29 +43,23 @@ where
     type Future = ResponseFuture<R::Response>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.inner
-            .poll_ready(cx)
-            .map_err(|error| Error::from(error.into()))
+        self.inner.poll_ready(cx).map_err(ours)
     }
 
     fn call(&mut self, request: R) -> Self::Future {
         // The one that was polled ready makes the call, here or once another caller is gone.
-        let next = self.inner.clone();
-        let mut inner = mem::replace(&mut self.inner, next);
+        let mut inner = take_ready(&mut self.inner);
         let tenant = self.tenant.clone();
         let responses = self.responses.clone();
         let future = async move {
             let tenant = tenant(request.context())?;
             match key_of(&request, &tenant)? {
                 Some(key) => responses.answer(key, inner, request).await,
-                None => {
-                    let result = inner.call(request).await;
-                    result.map_err(|error| Error::from(error.into()))
-                }
+                None => inner.call(request).await.map_err(ours),
             }
         };
         ResponseFuture {
-            future: Box::pin(future),
+            inner: Box::pin(future),
         }
     }
 }
@@ -106,23 +96,7 @@ impl<S: fmt::Debug, R: Cacheable> fmt::Debug for Cache<S, R> {
     }
 }
 
-pin_project! {
+opaque_future! {
     /// The future of a [`Cache`].
-    pub struct ResponseFuture<T> {
-        future: BoxFuture<'static, Result<T>>,
-    }
-}
-
-impl<T> Future for ResponseFuture<T> {
-    type Output = Result<T>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().future.as_mut().poll(cx)
-    }
-}
-
-impl<T> fmt::Debug for ResponseFuture<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture").finish_non_exhaustive()
-    }
+    pub struct ResponseFuture<T>(BoxFuture<'static, Result<T>>) -> Result<T>
 }

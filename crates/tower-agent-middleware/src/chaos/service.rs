@@ -1,17 +1,18 @@
 use std::fmt;
-use std::future::Future;
+use std::future::pending;
 use std::marker::PhantomData;
-use std::mem;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use pin_project_lite::pin_project;
-use tokio::time::{Sleep, sleep};
+use futures_util::future::BoxFuture;
+use tokio::time::sleep;
 use tower::Service;
 
 use super::cut::Cut;
-use super::plan::{Faults, Plan, Seed, broken};
+use super::plan::{Faults, Seed, broken};
+use crate::admission::take_ready;
+use crate::opaque_future::opaque_future;
+use crate::ours::ours;
 use tower_agent::call::Request;
 use tower_agent::error::{BoxError, CallSite, Error, Result};
 
@@ -62,16 +63,15 @@ impl<S, R> Chaos<S, R> {
 impl<S, R> Service<R> for Chaos<S, R>
 where
     R: Request,
-    S: Service<R, Response = R::Response, Error: Into<BoxError>> + Clone,
+    S: Service<R, Response = R::Response, Error: Into<BoxError>> + Clone + Send + 'static,
+    S::Future: Send,
 {
     type Response = R::Response;
     type Error = Error;
-    type Future = ResponseFuture<S, R>;
+    type Future = ResponseFuture<R::Response>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.inner
-            .poll_ready(cx)
-            .map_err(|error| Error::from(error.into()))
+        self.inner.poll_ready(cx).map_err(ours)
     }
 
     fn call(&mut self, mut request: R) -> Self::Future {
@@ -83,17 +83,30 @@ where
         }
         let cut_of = self.settings.cut.zip(plan.cut_after);
         let cut = cut_of.map(|(cut, after)| cut(&mut request, after));
-        // The one that was polled ready waits with the call.
-        let next = self.inner.clone();
-        let inner = mem::replace(&mut self.inner, next);
+        let mut inner = take_ready(&mut self.inner);
+        let future = async move {
+            if let Some(delay) = plan.delay {
+                sleep(delay).await;
+            }
+            if plan.hangs {
+                return pending().await;
+            }
+            if let Some(error) = plan.error {
+                return Err(error.with_call(site));
+            }
+            let mut result = inner.call(request).await.map_err(ours);
+            // A response that was cut off is that of a model which has not streamed it.
+            let is_cut = cut.is_some_and(|cut| !cut.is_done());
+            if result.is_ok() && (is_cut || plan.loses) {
+                result = Err(broken().with_call(site));
+            }
+            if let Some(time) = plan.hold_back {
+                sleep(time).await;
+            }
+            result
+        };
         ResponseFuture {
-            sleep: plan.delay.map(sleep),
-            state: ChaosState::Waiting {
-                call: Some((inner, request)),
-            },
-            plan,
-            cut,
-            site,
+            inner: Box::pin(future),
         }
     }
 }
@@ -116,103 +129,7 @@ impl<S: fmt::Debug, R> fmt::Debug for Chaos<S, R> {
     }
 }
 
-pin_project! {
+opaque_future! {
     /// The future of a [`Chaos`].
-    pub struct ResponseFuture<S, R>
-    where
-        S: Service<R>,
-        R: Request,
-    {
-        #[pin]
-        state: ChaosState<S, R>,
-        #[pin]
-        sleep: Option<Sleep>,
-        plan: Plan,
-        cut: Option<Arc<Cut>>,
-        site: CallSite,
-    }
-}
-
-pin_project! {
-    #[project = StateProjection]
-    enum ChaosState<S, R>
-    where
-        S: Service<R>,
-        R: Request,
-    {
-        Waiting {
-            call: Option<(S, R)>,
-        },
-        Called {
-            #[pin]
-            future: S::Future,
-        },
-        Ended {
-            result: Option<Result<R::Response>>,
-        },
-    }
-}
-
-impl<S, R> Future for ResponseFuture<S, R>
-where
-    R: Request,
-    S: Service<R, Response = R::Response, Error: Into<BoxError>>,
-{
-    type Output = Result<R::Response>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        loop {
-            if let Some(sleep) = this.sleep.as_mut().as_pin_mut() {
-                ready!(sleep.poll(cx));
-                this.sleep.set(None);
-            }
-            let next = match this.state.as_mut().project() {
-                StateProjection::Waiting { call } => {
-                    if this.plan.hangs {
-                        return Poll::Pending;
-                    }
-                    match (this.plan.error.take(), call.take()) {
-                        (None, Some((mut inner, request))) => ChaosState::Called {
-                            future: inner.call(request),
-                        },
-                        (Some(error), _) => ChaosState::Ended {
-                            result: Some(Err(error.with_call(this.site.clone()))),
-                        },
-                        (None, None) => return Poll::Pending,
-                    }
-                }
-                StateProjection::Called { future } => {
-                    let result = ready!(future.poll(cx));
-                    let mut result = result.map_err(|error| Error::from(error.into()));
-                    // A response that was cut off is that of a model which has not streamed it.
-                    let is_cut = this.cut.as_ref().is_some_and(|cut| !cut.is_done());
-                    if result.is_ok() && (is_cut || this.plan.loses) {
-                        result = Err(broken().with_call(this.site.clone()));
-                    }
-                    this.sleep.set(this.plan.hold_back.map(sleep));
-                    ChaosState::Ended {
-                        result: Some(result),
-                    }
-                }
-                StateProjection::Ended { result } => match result.take() {
-                    Some(result) => return Poll::Ready(result),
-                    None => return Poll::Pending,
-                },
-            };
-            this.state.set(next);
-        }
-    }
-}
-
-impl<S, R> fmt::Debug for ResponseFuture<S, R>
-where
-    S: Service<R>,
-    R: Request,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture")
-            .field("plan", &self.plan)
-            .finish_non_exhaustive()
-    }
+    pub struct ResponseFuture<T>(BoxFuture<'static, Result<T>>) -> Result<T>
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower_agent::error::{Error, ErrorKind};
 
+use crate::admission::Permit;
 use crate::lock::lock;
 
 /// Decides whether an error counts as a failure of what was called.
@@ -60,12 +61,6 @@ struct Circuit {
     closed_at: Option<Instant>,
 }
 
-/// How a call ended.
-enum Outcome {
-    Success,
-    Failure { retry_after: Option<Duration> },
-}
-
 impl Circuits {
     /// Returns whether a call would be refused now.
     #[cfg(feature = "pool")]
@@ -80,7 +75,7 @@ impl Circuits {
         self: &Arc<Self>,
         key: CircuitKey,
         settings: &CircuitSettings,
-    ) -> Result<Permit, Refusal> {
+    ) -> Result<CircuitPermit, Refusal> {
         let now = Instant::now();
         let mut tests_until = None;
         if let Some(circuit) = lock(&self.0).get_mut(&key)
@@ -97,7 +92,7 @@ impl Circuits {
             tests_until = Some(now + settings.pause);
             circuit.open_until = tests_until;
         }
-        Ok(Permit {
+        Ok(CircuitPermit {
             circuits: self.clone(),
             settings: settings.clone(),
             key,
@@ -130,7 +125,7 @@ impl From<Refusal> for Error {
 
 /// A call that is made, and will be judged.
 #[derive(Debug)]
-pub(crate) struct Permit {
+pub(crate) struct CircuitPermit {
     circuits: Arc<Circuits>,
     settings: CircuitSettings,
     key: CircuitKey,
@@ -140,37 +135,30 @@ pub(crate) struct Permit {
     is_judged: bool,
 }
 
-impl Permit {
-    pub(crate) fn succeed(self) {
-        self.judge(Outcome::Success);
+impl<T> Permit<T> for CircuitPermit {
+    fn end(self, result: Result<&T, &Error>) {
+        self.judge(result.err());
     }
+}
 
+impl CircuitPermit {
     /// Ends the call, and returns whether that was a failure of the service.
-    pub(crate) fn fail(self, error: &Error) -> bool {
-        let is_cancelled = error.kind() == ErrorKind::Cancelled;
-        if error.is_ending() || is_cancelled {
+    pub(crate) fn judge(mut self, error: Option<&Error>) -> bool {
+        if error.is_some_and(|error| error.is_ending() || error.kind() == ErrorKind::Cancelled) {
             // Dropped without a verdict: the run ended, and the service has said nothing.
             return false;
         }
-        // A model can invent as many names as it likes, and none of them is a tool that fails.
-        let is_unknown = error.kind() == ErrorKind::UnknownTool;
-        let is_failure = !is_unknown && (self.settings.is_failure)(error);
-        if is_failure {
-            let retry_after = error.retry_after();
-            self.judge(Outcome::Failure { retry_after });
-        } else {
-            self.judge(Outcome::Success);
-        }
-        is_failure
-    }
-
-    fn judge(mut self, outcome: Outcome) {
+        let failure = error.filter(|error| {
+            // A model can invent as many names as it likes, and none of them is a tool that fails.
+            error.kind() != ErrorKind::UnknownTool && (self.settings.is_failure)(error)
+        });
         self.is_judged = true;
         let circuits = &mut *lock(&self.circuits.0);
-        match outcome {
-            Outcome::Success => self.count_success(circuits),
-            Outcome::Failure { retry_after } => self.count_failure(circuits, retry_after),
+        match failure {
+            Some(error) => self.count_failure(circuits, error.retry_after()),
+            None => self.count_success(circuits),
         }
+        failure.is_some()
     }
 
     fn count_success(&self, circuits: &mut HashMap<CircuitKey, Circuit>) {
@@ -224,7 +212,7 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for CircuitPermit {
     fn drop(&mut self) {
         let is_test = self.tests_until.is_some();
         if self.is_judged || !is_test {

@@ -1,12 +1,12 @@
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use pin_project_lite::pin_project;
 use tower::Service;
 
-use super::circuit::{CircuitSettings, Circuits, Permit};
+use super::circuit::{CircuitPermit, CircuitSettings, Circuits};
+use crate::admission::Decided;
+use crate::opaque_future::opaque_future;
+use crate::ours::ours;
 use tower_agent::call::Request;
 use tower_agent::error::{BoxError, CallSite, Error, Result};
 
@@ -36,79 +36,31 @@ where
 {
     type Response = R::Response;
     type Error = Error;
-    type Future = ResponseFuture<S::Future>;
+    type Future = ResponseFuture<S, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.inner
-            .poll_ready(cx)
-            .map_err(|error| Error::from(error.into()))
+        self.inner.poll_ready(cx).map_err(ours)
     }
 
     fn call(&mut self, request: R) -> Self::Future {
         let key = request.name().map(Arc::from);
-        let state = match self.circuits.admit(key, &self.settings) {
-            Ok(permit) => BreakerState::Called {
-                future: self.inner.call(request),
-                permit: Some(permit),
-            },
-            Err(refusal) => BreakerState::Refused {
-                error: Some(Error::from(refusal).with_call(CallSite::of(&request))),
-            },
+        let call = match self.circuits.admit(key, &self.settings) {
+            Ok(permit) => Ok((self.inner.call(request), permit)),
+            Err(refusal) => Err(Error::from(refusal).with_call(CallSite::of(&request))),
         };
-        ResponseFuture { state }
-    }
-}
-
-pin_project! {
-    /// The future of a [`CircuitBreaker`].
-    #[derive(Debug)]
-    pub struct ResponseFuture<F> {
-        #[pin]
-        state: BreakerState<F>,
-    }
-}
-
-pin_project! {
-    #[project = BreakerStateProjection]
-    #[derive(Debug)]
-    enum BreakerState<F> {
-        Called {
-            #[pin]
-            future: F,
-            permit: Option<Permit>,
-        },
-        Refused {
-            error: Option<Error>,
-        },
-    }
-}
-
-impl<F, T, E> Future for ResponseFuture<F>
-where
-    F: Future<Output = Result<T, E>>,
-    E: Into<BoxError>,
-{
-    type Output = Result<T>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            BreakerStateProjection::Called { future, permit } => {
-                let result = ready!(future.poll(cx)).map_err(|error| Error::from(error.into()));
-                if let Some(permit) = permit.take() {
-                    match &result {
-                        Ok(_) => permit.succeed(),
-                        Err(error) => {
-                            permit.fail(error);
-                        }
-                    }
-                }
-                Poll::Ready(result)
-            }
-            BreakerStateProjection::Refused { error } => match error.take() {
-                Some(error) => Poll::Ready(Err(error)),
-                // Polled after it was ready.
-                None => Poll::Pending,
-            },
+        ResponseFuture {
+            inner: Decided::new(call),
         }
+    }
+}
+
+opaque_future! {
+    /// The future of a [`CircuitBreaker`].
+    pub struct ResponseFuture<S, R>(Decided<S::Future, CircuitPermit>) -> Result<R::Response>
+    where {
+        S: Service<R>,
+        R: Request,
+    } and {
+        S: Service<R, Response = R::Response, Error: Into<BoxError>>,
     }
 }

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::json;
-use tower::service_fn;
-use tower_agent::error::Error;
 use tower_agent::message::{Message, Messages, Part, ToolResult};
 use tower_agent::model::ModelRequest;
-use tower_agent::tool::{Effect, Tool, ToolDeclaration, ToolRequest, ToolResponse};
+use tower_agent::tool::{Tool, ToolResponse};
 
 use super::rendered::rendered;
 use crate::flow::{LOOK_BACK, short_name};
+use crate::own_tool::{declaration, own_tool};
 
 /// The arguments of the tool.
 #[derive(Deserialize)]
@@ -25,36 +24,20 @@ struct LookBack {
 /// Its result in the transcript has no content: the model's request is given it each time, so that the
 /// conversation does not have everything twice, and so that the content keeps its own label.
 pub(super) fn tool() -> Tool {
-    let declaration = ToolDeclaration::new(
+    let declaration = declaration(
         LOOK_BACK,
         "Shows an earlier message or result of a tool that was left out of the conversation to save space.",
-    )
-    .with_parameters(json!({
-        "type": "object",
-        "properties": {
+        json!({
             "name": {
                 "type": "string",
                 "description": "The name of the message, such as `m3`, or of the result of a tool call in it, \
                                 such as `m3.0`.",
             },
-        },
-        "required": ["name"],
-        "additionalProperties": false,
-    }))
-    // Pure: it may be called again, side by side, and without an approval.
-    .with_effect(Effect::Pure);
-    Tool::service(
-        declaration,
-        service_fn(async |request: ToolRequest| {
-            let answer = match LookBack::deserialize(request.arguments()) {
-                Ok(LookBack { name }) => {
-                    ToolResponse::new(format!("`{name}` is shown to the model."))
-                }
-                Err(error) => ToolResponse::error(error.to_string()),
-            };
-            Ok::<_, Error>(answer)
         }),
-    )
+    );
+    own_tool(declaration, |LookBack { name }, _| {
+        ToolResponse::new(format!("`{name}` is shown to the model."))
+    })
 }
 
 /// A result of the tool, with the message that it shows.

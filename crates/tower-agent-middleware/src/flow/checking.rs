@@ -292,9 +292,4 @@ impl Callback<ToolRequest> for Checking {
     fn is_guard(&self) -> bool {
         true
     }
-
-    fn named_tools(&self) -> Vec<Arc<str>> {
-        // A tool of others may not be there, and is declared all the same.
-        Vec::new()
-    }
 }

@@ -27,15 +27,15 @@ use super::pointer::PointerPattern;
 /// ```
 #[derive(Clone)]
 pub struct ToolFlow {
-    result: Label,
-    parts: Vec<(PointerPattern, Label)>,
+    pub(super) result: Label,
+    pub(super) parts: Vec<(PointerPattern, Label)>,
     keys: Vec<Arc<str>>,
-    is_consequential: bool,
+    pub(super) is_consequential: bool,
     roles: Vec<(PointerPattern, Role)>,
-    sends: Sends,
-    hides: Option<bool>,
-    trusts_description: bool,
-    is_agent: bool,
+    pub(super) sends: Sends,
+    pub(super) hides: Option<bool>,
+    pub(super) trusts_description: bool,
+    pub(super) is_agent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,34 +261,6 @@ impl ToolFlow {
     pub fn trust_description(mut self) -> Self {
         self.trusts_description = true;
         self
-    }
-
-    pub(super) fn is_consequential(&self) -> bool {
-        self.is_consequential
-    }
-
-    pub(super) fn is_agent(&self) -> bool {
-        self.is_agent
-    }
-
-    pub(super) fn trusts_description(&self) -> bool {
-        self.trusts_description
-    }
-
-    pub(super) fn hides(&self) -> Option<bool> {
-        self.hides
-    }
-
-    pub(super) fn result(&self) -> &Label {
-        &self.result
-    }
-
-    pub(super) fn parts(&self) -> &[(PointerPattern, Label)] {
-        &self.parts
-    }
-
-    pub(super) fn sends(&self) -> &Sends {
-        &self.sends
     }
 
     /// Returns whether the program has named this key of the result.

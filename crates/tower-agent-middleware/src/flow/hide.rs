@@ -24,7 +24,7 @@ pub enum Hide {
 
 impl Hide {
     pub(super) fn hides(self, flow: &ToolFlow, value: &Value) -> bool {
-        match (flow.hides(), self) {
+        match (flow.hides, self) {
             (Some(hides), _) => hides,
             (None, Self::Nothing) => false,
             (None, Self::Everything) => true,

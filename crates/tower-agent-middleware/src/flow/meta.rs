@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use tower::service_fn;
 use tower_agent::call::Request;
 use tower_agent::error::{Error, Result};
-use tower_agent::tool::{Effect, ToolDeclaration};
 use tower_agent::{Agent, AgentRequest, Message, Tool, ToolRequest, ToolResponse};
+
+use crate::own_tool::{declaration, object, own_tool};
 
 /// The name of the tool that shows a hidden result.
 pub(super) const SHOW: &str = "show_result";
@@ -125,42 +126,26 @@ fn reference() -> Value {
 
 /// Returns the tool that shows a hidden result.
 pub(super) fn show() -> Tool {
-    let declaration = ToolDeclaration::new(
+    let declaration = declaration(
         SHOW,
         "Shows a hidden result. Afterwards tools that change something may be refused, since the result \
          is not to be trusted: use it only if you cannot do without, and pass references on instead.",
-    )
-    .with_parameters(json!({
-        "type": "object",
-        "properties": { "result": reference() },
-        "required": ["result"],
-        "additionalProperties": false,
-    }))
-    .with_effect(Effect::Pure);
+        json!({ "result": reference() }),
+    );
     // The guard has put the value in the place of the reference, and gives the result its label.
-    Tool::service(
-        declaration,
-        service_fn(async |request: ToolRequest| {
-            let shown = request
-                .arguments()
-                .get("result")
-                .cloned()
-                .unwrap_or_default();
-            Ok::<_, Error>(ToolResponse::new(shown))
-        }),
-    )
+    own_tool(declaration, |mut arguments: Value, _| {
+        let shown = arguments.get_mut("result").map(Value::take);
+        ToolResponse::new(shown.unwrap_or_default())
+    })
 }
 
 /// Returns the tool that asks a model without tools and history about hidden results.
 pub(super) fn ask_about(reader: Agent) -> Tool {
-    let declaration = ToolDeclaration::new(
+    let declaration = declaration(
         ASK_ABOUT,
         "Asks another model about hidden results, which you have not read. A short answer is shown; any \
          other is a hidden result itself.",
-    )
-    .with_parameters(json!({
-        "type": "object",
-        "properties": {
+        json!({
             "about": {
                 "type": "array",
                 "items": reference(),
@@ -170,44 +155,21 @@ pub(super) fn ask_about(reader: Agent) -> Tool {
             "answer": {
                 "description": "The type of the answer. `text` is always hidden.",
                 "anyOf": [
-                    {
-                        "type": "object",
-                        "properties": { "type": { "const": "yes_no" } },
-                        "required": ["type"],
-                        "additionalProperties": false,
-                    },
-                    {
-                        "type": "object",
-                        "properties": {
-                            "type": { "const": "choice" },
-                            "choices": { "type": "array", "items": { "type": "string" } },
-                        },
-                        "required": ["type", "choices"],
-                        "additionalProperties": false,
-                    },
-                    {
-                        "type": "object",
-                        "properties": {
-                            "type": { "const": "number" },
-                            "min": { "type": "integer" },
-                            "max": { "type": "integer" },
-                        },
-                        "required": ["type", "min", "max"],
-                        "additionalProperties": false,
-                    },
-                    {
-                        "type": "object",
-                        "properties": { "type": { "const": "text" } },
-                        "required": ["type"],
-                        "additionalProperties": false,
-                    },
+                    object(json!({ "type": { "const": "yes_no" } })),
+                    object(json!({
+                        "type": { "const": "choice" },
+                        "choices": { "type": "array", "items": { "type": "string" } },
+                    })),
+                    object(json!({
+                        "type": { "const": "number" },
+                        "min": { "type": "integer" },
+                        "max": { "type": "integer" },
+                    })),
+                    object(json!({ "type": { "const": "text" } })),
                 ],
             },
-        },
-        "required": ["about", "question", "answer"],
-        "additionalProperties": false,
-    }))
-    .with_effect(Effect::Pure);
+        }),
+    );
     Tool::service(
         declaration,
         service_fn(move |request: ToolRequest| {

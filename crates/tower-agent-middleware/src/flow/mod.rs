@@ -181,7 +181,7 @@ pub(crate) use self::vouch::{is_guarded, note_shortened, note_stands_for};
 
 use self::book::Book;
 use self::checking::Checking;
-use self::model::{InnermostReading, OutermostReading};
+use self::model::{OutermostReading, innermost_reading};
 use self::settings::FlowSettings;
 
 /// Decides by where data comes from which tool calls a model may make. See the [module](self).
@@ -322,7 +322,7 @@ impl From<Flow> for Bundle {
     fn from(Flow(settings): Flow) -> Self {
         Self::new()
             .outermost_model(OutermostReading::new(settings.clone()))
-            .innermost_model(InnermostReading(settings.clone()))
+            .innermost_model(innermost_reading(settings.clone()))
             .outermost_tool(Checking(settings))
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tower_agent::call::Request;
-use tower_agent::callback::{Action, Callback};
+use tower_agent::callback::{Action, Callback, before_model};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::{Messages, Role};
 use tower_agent::model::{ModelRequest, ModelResponse};
@@ -34,9 +34,6 @@ impl OutermostReading {
         Self { settings, may_hide }
     }
 }
-
-/// The part of the guard directly around the model.
-pub(super) struct InnermostReading(pub(super) Arc<FlowSettings>);
 
 impl Callback<ModelRequest> for OutermostReading {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
@@ -117,49 +114,46 @@ impl Callback<ModelRequest> for OutermostReading {
     }
 }
 
-impl Callback<ModelRequest> for InnermostReading {
-    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        let Some(reading) = request.extensions().get::<Reading>() else {
-            return Err(not_outside());
-        };
-        let settings = &self.0;
-        let mut sum = reading.sum.clone();
-        if *request.messages() != reading.messages {
-            sum = label_of_changed(settings, request, reading)?;
-        }
-        if TextAddress::of(request.instructions()) != reading.instructions
-            && request.instructions().is_some()
-        {
-            sum.add(&Sum::of(settings.callbacks.clone()));
-        }
-        for tool in &request.settings().server_tools {
-            // The result of such a tool is a part of the model's own message.
-            let name = tool.kind.name();
+/// Returns the part of the guard directly around the model.
+pub(super) fn innermost_reading(settings: Arc<FlowSettings>) -> impl Callback<ModelRequest> {
+    before_model(move |request| note_sent(&settings, request))
+        .named(NAME)
+        .guard()
+}
+
+/// Records the label of a request as it is sent.
+fn note_sent(settings: &FlowSettings, request: &ModelRequest) -> Result<()> {
+    let Some(reading) = request.extensions().get::<Reading>() else {
+        return Err(not_outside());
+    };
+    let mut sum = reading.sum.clone();
+    if *request.messages() != reading.messages {
+        sum = label_of_changed(settings, request, reading)?;
+    }
+    if TextAddress::of(request.instructions()) != reading.instructions
+        && request.instructions().is_some()
+    {
+        sum.add(&Sum::of(settings.callbacks.clone()));
+    }
+    for tool in &request.settings().server_tools {
+        // The result of such a tool is a part of the model's own message.
+        let name = tool.kind.name();
+        sum.add(&Sum {
+            label: settings.server_tool(name),
+            sources: vec![name.to_owned()],
+        });
+    }
+    for tool in request.tools() {
+        if !settings.trusts_description(tool) {
             sum.add(&Sum {
-                label: settings.server_tool(name),
-                sources: vec![name.to_owned()],
+                label: Label::untrusted(),
+                sources: vec![tool.name().to_owned()],
             });
         }
-        for tool in request.tools() {
-            if !settings.trusts_description(tool) {
-                sum.add(&Sum {
-                    label: Label::untrusted(),
-                    sources: vec![tool.name().to_owned()],
-                });
-            }
-        }
-        note_read(request.context(), &sum.label);
-        lock(&reading.sent).get_or_insert_default().add(&sum);
-        Ok(Action::Continue)
     }
-
-    fn name(&self) -> Cow<'static, str> {
-        NAME.into()
-    }
-
-    fn is_guard(&self) -> bool {
-        true
-    }
+    note_read(request.context(), &sum.label);
+    lock(&reading.sent).get_or_insert_default().add(&sum);
+    Ok(())
 }
 
 /// Returns how many calls the message of the model has that comes before this one in the conversation, if the

@@ -1,15 +1,14 @@
 //! Questions about calls that break a rule, and their answers.
 
-use std::collections::HashSet;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower_agent::call::Request;
-use tower_agent::error::{Answerer, Error, ErrorKind, Interrupt, ResolutionOutcome, Result};
+use tower_agent::error::{Answerer, Error, ErrorKind, Interrupt, Result};
 use tower_agent::tool::ToolRequest;
 
 use super::book::KEY;
 use super::rules::Violation;
+use crate::asked;
 use crate::reveal::Reveals;
 
 /// A person's answer about a call that breaks a rule: the payload of its
@@ -212,9 +211,7 @@ pub(super) fn answer(
         }
     }
     let id = id(request);
-    context
-        .values()
-        .update(KEY, |asked: &mut HashSet<String>| asked.insert(id.clone()))?;
+    asked::note_asked(context, KEY, &id)?;
     state.set(key, json!(question));
     let arguments: Vec<_> = violations
         .iter()
@@ -242,23 +239,11 @@ pub(super) fn answer(
 
 /// Returns the answer that the run was resumed with, if there is one to an earlier run's question.
 fn given(request: &ToolRequest) -> Option<Result<FlowAnswer>> {
-    let context = request.context();
-    let id = id(request);
-    let is_new = context
-        .values()
-        .update(KEY, |asked: &mut HashSet<String>| asked.contains(&id));
-    // A question of this run cannot have been answered yet.
-    if is_new.unwrap_or(true) {
-        return None;
-    }
-    let resolution = context.resolution(&id)?;
-    Some(match &resolution.outcome {
-        ResolutionOutcome::Resolved(payload) => FlowAnswer::from_payload(payload),
-        ResolutionOutcome::Cancelled => Ok(FlowAnswer::Reject { reason: None }),
-        // An outcome that is newer than this crate is no approval.
-        _ => {
-            let message = "the outcome of this resolution is unknown";
-            Err(Error::new(ErrorKind::InvalidRequest, message))
-        }
-    })
+    let resolution = asked::resolution(request.context(), KEY, &id(request))?;
+    let rejection = FlowAnswer::Reject { reason: None };
+    Some(asked::answer(
+        resolution,
+        FlowAnswer::from_payload,
+        rejection,
+    ))
 }

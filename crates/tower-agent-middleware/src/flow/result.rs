@@ -96,7 +96,7 @@ impl<'a> CallResult<'a> {
     ) -> String {
         let parts = response.parts();
         let has_own_parts = parts != [Part::from(response.value())];
-        let labels = self.flow.parts().iter().map(|(pattern, label)| {
+        let labels = self.flow.parts.iter().map(|(pattern, label)| {
             // Of a part, too, the arguments decide.
             (pattern.clone(), label.join(call))
         });
@@ -136,7 +136,7 @@ impl<'a> CallResult<'a> {
 
     /// Returns the label of what the call has returned.
     fn label(&self, call: &Label, inside: Option<&Label>) -> Label {
-        if inside.is_none() && self.flow.is_agent() {
+        if inside.is_none() && self.flow.is_agent {
             let declaration = self.request.declaration();
             // An agent that works in the call says what it has read.
             if declaration.is_some_and(|tool| tool.is_agent()) {
@@ -144,13 +144,13 @@ impl<'a> CallResult<'a> {
             }
         }
         let without_parts = self.label_without_parts(call, inside);
-        let parts = self.flow.parts().iter().map(|(_, label)| label);
+        let parts = self.flow.parts.iter().map(|(_, label)| label);
         parts.fold(without_parts, |all, part| all.join(part))
     }
 
     /// Returns the label of the result where no part of it has another.
     fn label_without_parts(&self, call: &Label, inside: Option<&Label>) -> Label {
-        let declared = self.flow.result().join(call);
+        let declared = self.flow.result.join(call);
         match inside {
             Some(inside) => declared.join(inside),
             None => declared,

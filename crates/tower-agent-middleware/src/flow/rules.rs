@@ -57,7 +57,7 @@ impl Resolved<'_> {
     /// Returns the rules that the call breaks.
     pub(super) fn violations(&self, book: &Book<'_>) -> Vec<Violation> {
         let mut violations = Vec::new();
-        if self.flow.is_consequential() {
+        if self.flow.is_consequential {
             if !self.context.is_trusted() {
                 violations.push(self.of_context(Rule::TrustedContext));
             }
@@ -114,7 +114,7 @@ impl Resolved<'_> {
     }
 
     fn recipients(&self) -> Recipients {
-        let patterns = match self.flow.sends() {
+        let patterns = match &self.flow.sends {
             Sends::Nothing => return Recipients::Named(Vec::new()),
             Sends::Unknown => return Recipients::Unknown,
             Sends::Computed(recipients) => {

@@ -45,7 +45,7 @@ pub(super) struct FlowSettings {
 impl FlowSettings {
     /// Returns whether the result of some tool may be hidden.
     pub(super) fn may_hide(&self) -> bool {
-        self.hide != Hide::Nothing || self.tools.values().any(|tool| tool.hides() == Some(true))
+        self.hide != Hide::Nothing || self.tools.values().any(|tool| tool.hides == Some(true))
     }
 
     /// Returns whether a tool of this name was declared.
@@ -70,7 +70,7 @@ impl FlowSettings {
     /// Returns the label of what a tool returns that the provider runs itself.
     pub(super) fn server_tool(&self, name: &str) -> Label {
         let declared = self.tools.get(name);
-        declared.map_or_else(Label::untrusted, |flow| flow.result().clone())
+        declared.map_or_else(Label::untrusted, |flow| flow.result.clone())
     }
 
     pub(super) fn trusts_description(&self, tool: &ToolDeclaration) -> bool {
@@ -79,6 +79,6 @@ impl FlowSettings {
             return true;
         }
         let declared = self.tools.get(tool.name());
-        declared.is_some_and(ToolFlow::trusts_description)
+        declared.is_some_and(|flow| flow.trusts_description)
     }
 }

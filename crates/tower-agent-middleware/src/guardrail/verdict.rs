@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 
-use tower_agent::error::{BoxError, Error, Result};
+use crate::ours::ours;
+use tower_agent::error::{BoxError, Result};
 use tower_agent::model::ModelResponse;
 
 /// An argument of [`IntoVerdict::into_verdict`]. Nobody else can name it, so only this crate
@@ -48,7 +49,7 @@ impl IntoVerdict for Verdict {
 
 impl<E: Into<BoxError>> IntoVerdict for Result<Verdict, E> {
     fn into_verdict(self, _: Seal) -> Result<Verdict> {
-        self.map_err(|error| Error::from(error.into()))
+        self.map_err(ours)
     }
 }
 

@@ -12,6 +12,7 @@ use tower::util::{Oneshot, ServiceExt};
 use super::plan::HedgePlan;
 use super::race::Race;
 use crate::budget::{self, Bill};
+use crate::ours::ours;
 use tower_agent::error::{BoxError, CallSite, Error, Result};
 use tower_agent::model::{ModelRequest, ModelResponse, ServerToolKind};
 
@@ -40,9 +41,7 @@ where
     type Future = ResponseFuture<S>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.inner
-            .poll_ready(cx)
-            .map_err(|error| Error::from(error.into()))
+        self.inner.poll_ready(cx).map_err(ours)
     }
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
@@ -145,7 +144,7 @@ where
             progress.look(FIRST);
             if let Poll::Ready(result) = polled {
                 this.first.set(None);
-                let result = result.map_err(|error| Error::from(error.into()));
+                let result = result.map_err(ours);
                 if let Some(result) = progress.end(FIRST, result) {
                     this.second.set(None);
                     return Poll::Ready(progress.close(result));
@@ -175,7 +174,7 @@ where
             progress.look(SECOND);
             if let Poll::Ready(result) = polled {
                 this.second.set(None);
-                let result = result.map_err(|error| Error::from(error.into()));
+                let result = result.map_err(ours);
                 if let Some(result) = progress.end(SECOND, result) {
                     this.first.set(None);
                     return Poll::Ready(progress.close(result));

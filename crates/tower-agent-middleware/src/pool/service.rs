@@ -1,13 +1,10 @@
 use std::collections::HashSet;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use pin_project_lite::pin_project;
 use tower::Service;
 use tower::balance::p2c::Balance;
 use tower::discover::ServiceList;
@@ -16,9 +13,11 @@ use tower::util::{Oneshot, ServiceExt};
 
 use super::endpoint::{Endpoint, Seat};
 use super::load::PendingCall;
-use crate::circuit_breaker::circuit::{CircuitSettings, Circuits, Permit};
+use crate::admission::{Decided, Permit};
+use crate::circuit_breaker::circuit::{CircuitPermit, CircuitSettings, Circuits};
 use crate::first_output::FirstOutput;
 use crate::lock::lock;
+use crate::opaque_future::opaque_future;
 use tower_agent::call::{BoxCallService, CallService, Request};
 use tower_agent::error::{CallSite, Error, ErrorKind, Result};
 
@@ -122,7 +121,7 @@ impl<R: Request> Pool<R> {
     }
 
     /// Returns the endpoint for the next call.
-    fn choose(&self) -> Option<(Seat<R>, Permit)> {
+    fn choose(&self) -> Option<(Seat<R>, CircuitPermit)> {
         // Nothing here waits: an endpoint is ready unless it was taken out.
         let mut cx = Context::from_waker(Waker::noop());
         let mut balancer = lock(&self.shared.balancer);
@@ -154,23 +153,48 @@ impl<R: Request> Service<R> for Pool<R> {
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let Some((seat, permit)) = self.choose() else {
-            let message = "not called: the pool has no endpoint";
-            let error = Error::new(ErrorKind::InvalidRequest, message);
-            return ResponseFuture {
-                state: PoolState::Refused {
-                    error: Some(error.with_call(CallSite::of(&request))),
-                },
-            };
+        let site = CallSite::of(&request);
+        let call = match self.choose() {
+            Some((seat, circuit)) => {
+                tracing::debug!(call = %site, endpoint = seat.key.as_deref(), "endpoint chosen");
+                let permit = EndpointPermit {
+                    first_output: FirstOutput::of(&request),
+                    call: seat.gauge.begin(),
+                    circuit,
+                };
+                Ok((seat.service.oneshot(request), permit))
+            }
+            None => {
+                let message = "not called: the pool has no endpoint";
+                let error = Error::new(ErrorKind::InvalidRequest, message);
+                Err(error.with_call(site))
+            }
         };
-        tracing::debug!(call = %CallSite::of(&request), endpoint = seat.key.as_deref(), "endpoint chosen");
         ResponseFuture {
-            state: PoolState::Called {
-                open: Some(seat.gauge.begin()),
-                permit: Some(permit),
-                first_output: FirstOutput::of(&request),
-                future: seat.service.oneshot(request),
-            },
+            inner: Decided::new(call),
+        }
+    }
+}
+
+/// The right to call the endpoint that was chosen.
+struct EndpointPermit<R> {
+    first_output: FirstOutput<R>,
+    call: PendingCall,
+    circuit: CircuitPermit,
+}
+
+impl<R: Request> Permit<R::Response> for EndpointPermit<R> {
+    fn look(&mut self) {
+        if self.first_output.is_seen() {
+            self.call.answered();
+        }
+    }
+
+    fn end(mut self, result: Result<&R::Response, &Error>) {
+        if self.circuit.judge(result.err()) {
+            self.call.failed();
+        } else if result.is_ok() {
+            self.call.answered();
         }
     }
 }
@@ -193,84 +217,12 @@ impl<R: Request> fmt::Debug for Pool<R> {
     }
 }
 
-pin_project! {
+opaque_future! {
     /// The future of a [`Pool`].
-    pub struct ResponseFuture<R>
-    where
+    pub struct ResponseFuture<R>(Decided<EndpointCall<R>, EndpointPermit<R>>) -> Result<R::Response>
+    where {
         R: Request,
-    {
-        #[pin]
-        state: PoolState<R>,
-    }
+    } and {}
 }
 
-pin_project! {
-    #[project = PoolStateProjection]
-    enum PoolState<R>
-    where
-        R: Request,
-    {
-        Called {
-            #[pin]
-            future: Oneshot<BoxCallService<R>, R>,
-            first_output: FirstOutput<R>,
-            open: Option<PendingCall>,
-            permit: Option<Permit>,
-        },
-        Refused {
-            error: Option<Error>,
-        },
-    }
-}
-
-impl<R: Request> Future for ResponseFuture<R> {
-    type Output = Result<R::Response>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            PoolStateProjection::Refused { error } => match error.take() {
-                Some(error) => Poll::Ready(Err(error)),
-                None => Poll::Pending,
-            },
-            PoolStateProjection::Called {
-                future,
-                first_output,
-                open,
-                permit,
-            } => {
-                let polled = future.poll(cx);
-                if first_output.is_seen()
-                    && let Some(open) = open
-                {
-                    open.answered();
-                }
-                let result = ready!(polled);
-                if let (Some(open), Some(permit)) = (open.take(), permit.take()) {
-                    end(open, permit, result.as_ref().err());
-                }
-                Poll::Ready(result)
-            }
-        }
-    }
-}
-
-/// Ends a call that has a response or an error.
-fn end(mut open: PendingCall, permit: Permit, error: Option<&Error>) {
-    match error {
-        None => {
-            permit.succeed();
-            open.answered();
-        }
-        Some(error) => {
-            if permit.fail(error) {
-                open.failed();
-            }
-        }
-    }
-}
-
-impl<R: Request> fmt::Debug for ResponseFuture<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture").finish_non_exhaustive()
-    }
-}
+type EndpointCall<R> = Oneshot<BoxCallService<R>, R>;

@@ -10,8 +10,10 @@ use super::metered::Metered;
 use super::queue::{Queue, Ticket};
 use super::state::{Change, Quotas, RateChange};
 use super::store::{Memory, RateStore};
+use crate::admission::Permit;
 use crate::key_of::KeyOf;
 use crate::lock::lock;
+use crate::sweep::Sweep;
 use tower_agent::error::{CallSite, Error, ErrorKind, Result};
 use tower_agent::message::Metadata;
 
@@ -38,8 +40,7 @@ pub(super) struct Limiter {
 #[derive(Debug, Default)]
 struct Queues {
     by_limit: HashMap<Arc<str>, Weak<Queue>>,
-    /// The number of queues at which those that are not used are removed.
-    sweep_at: usize,
+    sweep: Sweep,
 }
 
 impl Queues {
@@ -47,10 +48,8 @@ impl Queues {
         if let Some(queue) = self.by_limit.get(limit).and_then(Weak::upgrade) {
             return queue;
         }
-        if self.by_limit.len() >= self.sweep_at {
-            self.by_limit.retain(|_, queue| queue.strong_count() > 0);
-            self.sweep_at = (self.by_limit.len() * 2).max(64);
-        }
+        self.sweep
+            .make_room(&mut self.by_limit, |queue| queue.strong_count() > 0);
         let queue = Arc::<Queue>::default();
         self.by_limit.insert(limit.clone(), Arc::downgrade(&queue));
         queue
@@ -84,7 +83,7 @@ impl Limiter {
     }
 
     /// Waits until the call may be made.
-    pub(super) async fn admit<R: Metered>(self, request: R) -> Result<RatePermit<R>> {
+    pub(super) async fn admit<R: Metered>(self, request: R) -> Result<(R, RatePermit<R>)> {
         let limit: Arc<str> = match &self.limit_of {
             Some(key) => format!("{}/{}", self.name, key(request.context())?).into(),
             None => self.name.clone(),
@@ -106,7 +105,7 @@ impl Limiter {
         admitted.map_err(|error| error.with_call(CallSite::of(&request)))?;
         // Without tokens, keys take turns by their calls.
         ticket.pass(reserved.max(1));
-        Ok(RatePermit {
+        let permit = RatePermit {
             store: self.store,
             queue,
             limit,
@@ -114,9 +113,10 @@ impl Limiter {
             prompt,
             reserved,
             unfinished: request.unfinished_tokens(),
-            request,
+            request: request.clone(),
             is_settled: false,
-        })
+        };
+        Ok((request, permit))
     }
 
     async fn wait(&self, ticket: &Ticket, limit: &str, take: &RateChange) -> Result<()> {
@@ -167,11 +167,7 @@ pub(super) struct RatePermit<R: Metered> {
 }
 
 impl<R: Metered> RatePermit<R> {
-    pub(super) fn request(&self) -> R {
-        self.request.clone()
-    }
-
-    pub(super) fn succeed(mut self, response: &R::Response) {
+    fn succeed(&mut self, response: &R::Response) {
         let total = R::usage(response).total();
         // Tokens that no one has counted are those that were reserved.
         let used = if total == 0 { self.reserved } else { total };
@@ -179,7 +175,7 @@ impl<R: Metered> RatePermit<R> {
         self.settle(used, false, report, None);
     }
 
-    pub(super) fn fail(mut self, error: &Error) {
+    fn fail(&mut self, error: &Error) {
         let used = match error.kind() {
             // It may have been cut while the model worked for it.
             ErrorKind::Timeout | ErrorKind::Cancelled => self.cut(),
@@ -226,6 +222,15 @@ impl<R: Metered> RatePermit<R> {
 
 fn report(metadata: &Metadata) -> Report {
     Report::read(metadata.rate_limits())
+}
+
+impl<R: Metered> Permit<R::Response> for RatePermit<R> {
+    fn end(mut self, result: Result<&R::Response, &Error>) {
+        match result {
+            Ok(response) => self.succeed(response),
+            Err(error) => self.fail(error),
+        }
+    }
 }
 
 impl<R: Metered> Drop for RatePermit<R> {

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
 use crate::lock::lock;
+use crate::sweep::Sweep;
 
 /// The calls that wait for one limit. Keys take turns by what they use: start-time fair queueing,
 /// where each call has a virtual start time, which is the end of the call of its key before.
@@ -15,8 +16,7 @@ struct QueueState {
     /// The virtual start of the last call that was let through.
     now: u64,
     lines: HashMap<Arc<str>, Line>,
-    /// The number of lines at which those that say nothing are removed.
-    sweep_at: usize,
+    sweep: Sweep,
     arrivals: u64,
 }
 
@@ -56,23 +56,17 @@ impl QueueState {
             line.waiting.retain(|waiting| waiting.arrival != arrival);
         }
     }
-
-    /// Removes the lines of keys that are not behind the others.
-    fn sweep(&mut self) {
-        if self.lines.len() >= self.sweep_at {
-            let now = self.now;
-            self.lines
-                .retain(|_, line| !line.waiting.is_empty() || line.end > now);
-            self.sweep_at = (self.lines.len() * 2).max(64);
-        }
-    }
 }
 
 impl Queue {
     /// Adds a call to the line of its key.
     pub(super) fn enter(self: &Arc<Self>, key: Arc<str>) -> Ticket {
         let state = &mut *lock(&self.0);
-        state.sweep();
+        let now = state.now;
+        // A line that is not behind the others says nothing.
+        state.sweep.make_room(&mut state.lines, |line| {
+            !line.waiting.is_empty() || line.end > now
+        });
         state.arrivals += 1;
         let arrival = state.arrivals;
         let wake = Arc::<Notify>::default();

@@ -1,15 +1,12 @@
-use std::fmt;
-use std::future::Future;
-use std::mem;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use futures_util::future::BoxFuture;
-use pin_project_lite::pin_project;
 use tower::Service;
 
 use super::limiter::{Limiter, RatePermit};
 use super::metered::Metered;
+use crate::admission::{Queued, take_ready};
+use crate::opaque_future::opaque_future;
+use crate::ours::ours;
 use tower_agent::error::{BoxError, Error, Result};
 
 /// A service that limits the rate of calls; created by [`RateLimitLayer`](super::RateLimitLayer).
@@ -38,97 +35,24 @@ where
     type Future = ResponseFuture<S, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.inner
-            .poll_ready(cx)
-            .map_err(|error| Error::from(error.into()))
+        self.inner.poll_ready(cx).map_err(ours)
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        // The one that was polled ready waits with the call.
-        let next = self.inner.clone();
-        let inner = mem::replace(&mut self.inner, next);
+        let admission = self.limiter.clone().admit(request);
         ResponseFuture {
-            state: RateLimitState::Waiting {
-                admission: Box::pin(self.limiter.clone().admit(request)),
-                inner,
-            },
+            inner: Queued::behind(admission, take_ready(&mut self.inner)),
         }
     }
 }
 
-pin_project! {
+opaque_future! {
     /// The future of a [`RateLimit`].
-    pub struct ResponseFuture<S, R>
-    where
+    pub struct ResponseFuture<S, R>(Queued<S, R, RatePermit<R>>) -> Result<R::Response>
+    where {
         S: Service<R>,
         R: Metered,
-    {
-        #[pin]
-        state: RateLimitState<S, R>,
-    }
-}
-
-pin_project! {
-    #[project = StateProjection]
-    enum RateLimitState<S, R>
-    where
-        S: Service<R>,
-        R: Metered,
-    {
-        Waiting {
-            admission: BoxFuture<'static, Result<RatePermit<R>>>,
-            inner: S,
-        },
-        // The future is dropped before the permit, which then knows what was received.
-        Called {
-            #[pin]
-            future: S::Future,
-            permit: Option<RatePermit<R>>,
-        },
-    }
-}
-
-impl<S, R> Future for ResponseFuture<S, R>
-where
-    R: Metered,
-    S: Service<R, Response = R::Response, Error: Into<BoxError>>,
-{
-    type Output = Result<R::Response>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.project().state;
-        loop {
-            match state.as_mut().project() {
-                StateProjection::Waiting { admission, inner } => {
-                    let permit = ready!(admission.as_mut().poll(cx))?;
-                    let future = inner.call(permit.request());
-                    state.set(RateLimitState::Called {
-                        future,
-                        permit: Some(permit),
-                    });
-                }
-                StateProjection::Called { future, permit } => {
-                    let result = ready!(future.poll(cx));
-                    let result = result.map_err(|error| Error::from(error.into()));
-                    if let Some(permit) = permit.take() {
-                        match &result {
-                            Ok(response) => permit.succeed(response),
-                            Err(error) => permit.fail(error),
-                        }
-                    }
-                    return Poll::Ready(result);
-                }
-            }
-        }
-    }
-}
-
-impl<S, R> fmt::Debug for ResponseFuture<S, R>
-where
-    S: Service<R>,
-    R: Metered,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    } and {
+        S: Service<R, Response = R::Response, Error: Into<BoxError>>,
     }
 }

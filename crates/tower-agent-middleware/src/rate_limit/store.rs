@@ -2,7 +2,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::ready;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
@@ -10,6 +9,7 @@ use tokio::time::Instant;
 use super::exhausted::Exhausted;
 use super::state::{RateChange, RateState};
 use crate::lock::lock;
+use crate::sweep::Sweep;
 use tower_agent::error::Result;
 
 /// Keeps the states of limits, for one process or for several.
@@ -92,8 +92,7 @@ pub(super) struct Memory {
 #[derive(Debug, Default)]
 struct States {
     by_key: HashMap<String, RateState>,
-    /// The number of states at which those that are not used are removed.
-    sweep_at: usize,
+    sweep: Sweep,
 }
 
 impl Memory {
@@ -110,18 +109,10 @@ impl Memory {
         if let Some(state) = states.by_key.get_mut(key) {
             return change.apply(state, now);
         }
-        states.sweep(now);
+        states
+            .sweep
+            .make_room(&mut states.by_key, |state| state.unused_at() > now);
         change.apply(states.by_key.entry(key.to_owned()).or_default(), now)
-    }
-}
-
-impl States {
-    /// Makes room: keys may be users, who come and go.
-    fn sweep(&mut self, now: Duration) {
-        if self.by_key.len() >= self.sweep_at {
-            self.by_key.retain(|_, state| state.unused_at() > now);
-            self.sweep_at = (self.by_key.len() * 2).max(64);
-        }
     }
 }
 

@@ -18,9 +18,6 @@ use tower_agent::stream::DeltaSender;
 use tower_agent::tool::{ToolDeclaration, ToolRequest, ToolResponse};
 use tower_agent::{AgentRequest, AgentResponse};
 
-/// The name of each part of a redaction.
-const NAME: &str = "Redact";
-
 impl Redact {
     fn in_run(&self, context: &RunContext) -> Result<Hider> {
         let vault = if self.is_numbered() {
@@ -49,46 +46,6 @@ impl Redact {
         Arc::ptr_eq(&self.rules, &other.rules) && self.max_len == other.max_len
     }
 
-    /// Redacts the error of a call of any kind.
-    fn hide_error<R: Request>(&self, request: &R, error: &Error) -> Result<Recovery<R::Response>> {
-        let hidden = self.in_run(request.context())?.error(error);
-        Ok(hidden.map_or(Recovery::Propagate, Recovery::Fail))
-    }
-
-    fn hide_answer(
-        &self,
-        request: &ModelRequest,
-        response: &ModelResponse,
-    ) -> Result<Action<ModelResponse>> {
-        let hider = self.in_run(request.context())?;
-        let hidden = hide::message(response.message(), &hider.change(request.tools()));
-        Ok(hidden.map_or(Action::Continue, |message| {
-            let mut response = response.clone();
-            *response.message_mut() = message;
-            Action::Respond(response)
-        }))
-    }
-
-    fn hide_result(
-        &self,
-        request: &ToolRequest,
-        response: &ToolResponse,
-    ) -> Result<Action<ToolResponse>> {
-        let hider = self.in_run(request.context())?;
-        let mut hidden = None;
-        if let Some(value) = hide::value(response.value(), &|text| hider.text(text)) {
-            *hidden.get_or_insert_with(|| response.clone()).value_mut() = value;
-        }
-        // The model is sent the value, unless the response has parts of its own.
-        let shown = response.parts();
-        if shown != [Part::from(response.value())]
-            && let Some(shown) = hide::parts(&shown, &hider.change(&[]))
-        {
-            hidden = Some(hidden.unwrap_or_else(|| response.clone()).with_parts(shown));
-        }
-        Ok(hidden.map_or(Action::Continue, Action::Respond))
-    }
-
     /// Returns the callbacks for a model that is called outside an agent, which are a layer. They
     /// hide what is inside that layer.
     ///
@@ -96,14 +53,94 @@ impl Redact {
     /// [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks).
     #[must_use]
     pub fn around_model(&self) -> Callbacks<ModelRequest> {
-        Callbacks::new().with(Innermost(self.clone()))
+        Callbacks::new().with(self.part(Self::before_model))
     }
 
     /// Returns the callbacks for a tool that is called outside an agent, as
     /// [`around_model`](Self::around_model) does for a model.
     #[must_use]
     pub fn around_tool(&self) -> Callbacks<ToolRequest> {
-        Callbacks::new().with(Innermost(self.clone()))
+        Callbacks::new().with(self.part(Self::before_tool))
+    }
+
+    /// Returns the part of the redaction that does this before a call.
+    fn part<R>(&self, act: fn(&Self, &mut R) -> Result<()>) -> RedactPart<R> {
+        let redact = self.clone();
+        RedactPart { redact, act }
+    }
+
+    /// Reserves the placeholders of a conversation: a resumed run may start with a tool call,
+    /// before any model call.
+    fn before_agent(&self, request: &mut AgentRequest) -> Result<()> {
+        self.in_run(request.context())?.reserve(request.messages());
+        Ok(())
+    }
+
+    /// Hides deltas from everything outside the agent: also those of a model that a layer calls
+    /// instead, and those that the mappers of other callbacks write.
+    fn hide_deltas(&self, request: &mut ModelRequest) -> Result<()> {
+        let hider = self.in_run(request.context())?;
+        let tools: Arc<[_]> = request.tools().into();
+        request.extensions_mut().insert(HidesDeltas(self.clone()));
+        request.map_deltas(move || RedactMapper::new(hider.clone(), tools.clone()));
+        Ok(())
+    }
+
+    /// Hides the conversation from everything inside.
+    fn hide_input(&self, request: &mut ModelRequest) -> Result<()> {
+        let hider = self.in_model_call(request)?;
+        if self.has_input {
+            let tools: Arc<[_]> = request.tools().into();
+            hider.input(request, &tools);
+        }
+        Ok(())
+    }
+
+    /// Acts directly before the model.
+    fn before_model(&self, request: &mut ModelRequest) -> Result<()> {
+        let hider = self.in_model_call(request)?;
+        let tools: Arc<[_]> = request.tools().into();
+        if self.has_input {
+            hider.input(request, &tools);
+        }
+        request.extensions_mut().note_hidden_output();
+        let mappers = request.delta_sender().map_or(0, DeltaSender::mappers);
+        let outside = request.extensions().get::<HidesDeltas>();
+        let is_hidden_outside = outside.is_some_and(|HidesDeltas(by)| self.is_same(by));
+        // With one, no mapper of another callback could see the deltas between here and there.
+        if mappers != 1 || !is_hidden_outside {
+            // The response that is hidden afterwards has been streamed by then.
+            request.map_deltas(move || RedactMapper::new(hider.clone(), tools.clone()));
+        }
+        Ok(())
+    }
+
+    /// Acts directly before the tool.
+    fn before_tool(&self, request: &mut ToolRequest) -> Result<()> {
+        if self.is_numbered() {
+            self.restore(request)?;
+        }
+        request.extensions_mut().note_hidden_output();
+        Ok(())
+    }
+
+    /// Lets approvers read the original arguments of a call.
+    fn reveal(&self, request: &mut ToolRequest) -> Result<()> {
+        if self.reveals_to.is_empty() {
+            return Ok(());
+        }
+        let redact = self.clone();
+        Reveals::add(request, move |request, to, arguments| {
+            let role = to.role()?;
+            if !redact.reveals_to.iter().any(|known| **known == *role) {
+                return None;
+            }
+            // Without its texts the question shows the placeholders.
+            let vault = Vault::of(request.context()).ok()?;
+            let kinds = redact.rules.kinds();
+            hide::value(arguments, &|text| vault.reveal(kinds, text))
+        });
+        Ok(())
     }
 
     /// Fails if a placeholder has no original text; otherwise restores the originals if the tool
@@ -203,252 +240,74 @@ impl Hider {
     }
 }
 
-/// The part of a redaction directly around the model or the tools.
-#[derive(Clone)]
-struct Innermost(Redact);
-
-impl Callback<ModelRequest> for Innermost {
-    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        let hider = self.0.in_model_call(request)?;
-        let tools: Arc<[_]> = request.tools().into();
-        if self.0.has_input {
-            hider.input(request, &tools);
-        }
-        request.extensions_mut().note_hidden_output();
-        let mappers = request.delta_sender().map_or(0, DeltaSender::mappers);
-        let outside = request.extensions().get::<HidesDeltas>();
-        let is_hidden_outside = outside.is_some_and(|HidesDeltas(by)| self.0.is_same(by));
-        if mappers == 1 && is_hidden_outside {
-            // No mapper of another callback could see the deltas between here and there.
-            return Ok(Action::Continue);
-        }
-        // The response that `after` hides has been streamed by then, so the deltas are hidden as
-        // well.
-        request.map_deltas(move || RedactMapper::new(hider.clone(), tools.clone()));
-        Ok(Action::Continue)
-    }
-
-    async fn after(
-        &self,
-        request: &ModelRequest,
-        response: &ModelResponse,
-    ) -> Result<Action<ModelResponse>> {
-        self.0.hide_answer(request, response)
-    }
-
-    async fn on_error(
-        &self,
-        request: &mut ModelRequest,
-        error: &Error,
-    ) -> Result<Recovery<ModelResponse>> {
-        self.0.hide_error(request, error)
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        NAME.into()
-    }
-
-    fn is_guard(&self) -> bool {
-        true
-    }
-}
-
-impl Callback<ToolRequest> for Innermost {
-    async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
-        if self.0.is_numbered() {
-            self.0.restore(request)?;
-        }
-        request.extensions_mut().note_hidden_output();
-        Ok(Action::Continue)
-    }
-
-    async fn after(
-        &self,
-        request: &ToolRequest,
-        response: &ToolResponse,
-    ) -> Result<Action<ToolResponse>> {
-        self.0.hide_result(request, response)
-    }
-
-    async fn on_error(
-        &self,
-        request: &mut ToolRequest,
-        error: &Error,
-    ) -> Result<Recovery<ToolResponse>> {
-        self.0.hide_error(request, error)
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        NAME.into()
-    }
-
-    fn is_guard(&self) -> bool {
-        true
-    }
-}
-
-/// The part of a redaction that hides deltas from everything outside the agent: also those of a
-/// model that a layer calls instead, and those that the mappers of other callbacks write.
-struct RedactDeltas(Redact);
-
 /// Marks a call whose deltas a redaction hides outside everything else.
 struct HidesDeltas(Redact);
 
-impl Callback<ModelRequest> for RedactDeltas {
-    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        let hider = self.0.in_run(request.context())?;
-        let tools: Arc<[_]> = request.tools().into();
-        request.extensions_mut().insert(HidesDeltas(self.0.clone()));
-        request.map_deltas(move || RedactMapper::new(hider.clone(), tools.clone()));
-        Ok(Action::Continue)
-    }
+/// A call whose responses are redacted.
+trait Hidden: Request {
+    /// Returns the response without what is found in it, if something is.
+    fn hide(&self, response: &Self::Response, hider: &Hider) -> Option<Self::Response>;
+}
 
-    fn name(&self) -> Cow<'static, str> {
-        NAME.into()
-    }
-
-    fn is_guard(&self) -> bool {
-        true
+impl Hidden for AgentRequest {
+    fn hide(&self, response: &AgentResponse, hider: &Hider) -> Option<AgentResponse> {
+        let change = hider.any_change();
+        response.map_messages(|message| hide::message(message, &change))
     }
 }
 
-/// The part of a redaction that sees what leaves a call. It hides what callbacks and layers add to
-/// responses, and their errors, from everything outside.
-#[derive(Clone)]
-struct Outside(Redact);
+impl Hidden for ModelRequest {
+    fn hide(&self, response: &ModelResponse, hider: &Hider) -> Option<ModelResponse> {
+        let message = hide::message(response.message(), &hider.change(self.tools()))?;
+        let mut response = response.clone();
+        *response.message_mut() = message;
+        Some(response)
+    }
+}
 
-impl Callback<AgentRequest> for Outside {
-    async fn before(&self, request: &mut AgentRequest) -> Result<Action<AgentResponse>> {
-        // A resumed run may start with a tool call, before any model call.
-        let hider = self.0.in_run(request.context())?;
-        hider.reserve(request.messages());
+impl Hidden for ToolRequest {
+    fn hide(&self, response: &ToolResponse, hider: &Hider) -> Option<ToolResponse> {
+        let mut hidden = None;
+        if let Some(value) = hide::value(response.value(), &|text| hider.text(text)) {
+            *hidden.get_or_insert_with(|| response.clone()).value_mut() = value;
+        }
+        // The model is sent the value, unless the response has parts of its own.
+        let shown = response.parts();
+        if shown != [Part::from(response.value())]
+            && let Some(shown) = hide::parts(&shown, &hider.change(&[]))
+        {
+            hidden = Some(hidden.unwrap_or_else(|| response.clone()).with_parts(shown));
+        }
+        hidden
+    }
+}
+
+/// A part of a redaction: acts before a call, and hides what leaves it, its response or its error,
+/// from everything outside.
+struct RedactPart<R> {
+    redact: Redact,
+    act: fn(&Redact, &mut R) -> Result<()>,
+}
+
+impl<R: Hidden> Callback<R> for RedactPart<R> {
+    async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
+        (self.act)(&self.redact, request)?;
         Ok(Action::Continue)
     }
 
-    async fn after(
-        &self,
-        request: &AgentRequest,
-        response: &AgentResponse,
-    ) -> Result<Action<AgentResponse>> {
-        let hider = self.0.in_run(request.context())?;
-        let change = hider.any_change();
-        let hidden = response.map_messages(|message| hide::message(message, &change));
+    async fn after(&self, request: &R, response: &R::Response) -> Result<Action<R::Response>> {
+        let hider = self.redact.in_run(request.context())?;
+        let hidden = request.hide(response, &hider);
         Ok(hidden.map_or(Action::Continue, Action::Respond))
     }
 
-    async fn on_error(
-        &self,
-        request: &mut AgentRequest,
-        error: &Error,
-    ) -> Result<Recovery<AgentResponse>> {
-        self.0.hide_error(request, error)
+    async fn on_error(&self, request: &mut R, error: &Error) -> Result<Recovery<R::Response>> {
+        let hidden = self.redact.in_run(request.context())?.error(error);
+        Ok(hidden.map_or(Recovery::Propagate, Recovery::Fail))
     }
 
     fn name(&self) -> Cow<'static, str> {
-        NAME.into()
-    }
-
-    fn is_guard(&self) -> bool {
-        true
-    }
-}
-
-impl Callback<ModelRequest> for Outside {
-    async fn after(
-        &self,
-        request: &ModelRequest,
-        response: &ModelResponse,
-    ) -> Result<Action<ModelResponse>> {
-        self.0.hide_answer(request, response)
-    }
-
-    async fn on_error(
-        &self,
-        request: &mut ModelRequest,
-        error: &Error,
-    ) -> Result<Recovery<ModelResponse>> {
-        self.0.hide_error(request, error)
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        NAME.into()
-    }
-
-    fn is_guard(&self) -> bool {
-        true
-    }
-}
-
-impl Callback<ToolRequest> for Outside {
-    async fn after(
-        &self,
-        request: &ToolRequest,
-        response: &ToolResponse,
-    ) -> Result<Action<ToolResponse>> {
-        self.0.hide_result(request, response)
-    }
-
-    async fn on_error(
-        &self,
-        request: &mut ToolRequest,
-        error: &Error,
-    ) -> Result<Recovery<ToolResponse>> {
-        self.0.hide_error(request, error)
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        NAME.into()
-    }
-
-    fn is_guard(&self) -> bool {
-        true
-    }
-}
-
-/// The part of a redaction that acts where it is registered. It hides the conversation from
-/// everything inside.
-struct Input(Redact);
-
-impl Callback<ModelRequest> for Input {
-    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        let hider = self.0.in_model_call(request)?;
-        if self.0.has_input {
-            let tools: Arc<[_]> = request.tools().into();
-            hider.input(request, &tools);
-        }
-        Ok(Action::Continue)
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        NAME.into()
-    }
-
-    fn is_guard(&self) -> bool {
-        true
-    }
-}
-
-/// The part of a redaction that lets approvers read the original arguments of a call.
-struct Revealing(Redact);
-
-impl Callback<ToolRequest> for Revealing {
-    async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
-        let redact = self.0.clone();
-        Reveals::add(request, move |request, to, arguments| {
-            let role = to.role()?;
-            if !redact.reveals_to.iter().any(|known| **known == *role) {
-                return None;
-            }
-            // Without its texts the question shows the placeholders.
-            let vault = Vault::of(request.context()).ok()?;
-            let kinds = redact.rules.kinds();
-            hide::value(arguments, &|text| vault.reveal(kinds, text))
-        });
-        Ok(Action::Continue)
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        NAME.into()
+        Cow::Borrowed("Redact")
     }
 
     fn is_guard(&self) -> bool {
@@ -458,24 +317,16 @@ impl Callback<ToolRequest> for Revealing {
 
 impl From<Redact> for Bundle {
     fn from(redact: Redact) -> Self {
-        let outside = Outside(redact.clone());
-        let innermost = Innermost(redact.clone());
-        let mut bundle = Self::new();
-        if !redact.reveals_to.is_empty() {
-            bundle = bundle.outermost_tool(Revealing(redact.clone()));
-        }
-        bundle
+        Self::new()
             // Whoever writes something into a response or an error, nothing but these sees it.
-            .outermost_agent(outside.clone())
-            .outermost_model(RedactDeltas(redact.clone()))
-            .outermost_model(outside.clone())
-            .outermost_tool(outside.clone())
-            .on_model(Input(redact))
-            .on_model(outside.clone())
-            .on_tool(outside)
+            .outermost_agent(redact.part(Redact::before_agent))
+            .outermost_model(redact.part(Redact::hide_deltas))
+            .outermost_tool(redact.part(Redact::reveal))
+            .on_model(redact.part(Redact::hide_input))
+            .on_tool(redact.part(|_, _| Ok(())))
             // Directly around the targets as well: callbacks and logs inside the agent see only
             // what is hidden.
-            .innermost_model(innermost.clone())
-            .innermost_tool(innermost)
+            .innermost_model(redact.part(Redact::before_model))
+            .innermost_tool(redact.part(Redact::before_tool))
     }
 }

@@ -117,43 +117,42 @@ impl Vault {
     /// none. `Err` contains a placeholder of one of these kinds that has no original.
     pub(super) fn restore(&self, kinds: &[String], text: &str) -> Result<Option<String>, String> {
         let inner = self.inner();
-        let mut restored = String::new();
-        let mut done = 0;
-        for (at, inside) in brackets(text) {
-            let end = at + inside.len() + 2;
-            if let Some(original) = inner.originals.get(&text[at..end]) {
-                restored.push_str(&text[done..at]);
-                restored.push_str(original);
-                done = end;
-            } else if is_numbered(kinds, inside) {
-                // A made-up placeholder must not reach a tool as if it were a value.
-                return Err(text[at..end].to_owned());
-            }
+        let is_unknown = |(at, inside): &(usize, &str)| {
+            let placeholder = &text[*at..at + inside.len() + 2];
+            is_numbered(kinds, inside) && !inner.originals.contains_key(placeholder)
+        };
+        // A made-up placeholder must not reach a tool as if it were a value.
+        match brackets(text).find(is_unknown) {
+            Some((_, inside)) => Err(format!("[{inside}]")),
+            None => Ok(inner.fill(text, |_| true)),
         }
-        Ok((done > 0).then(|| restored + &text[done..]))
     }
 
     /// Returns the text with the placeholders of these kinds replaced by the original texts, or `None` if
     /// it has none.
     pub(super) fn reveal(&self, kinds: &[String], text: &str) -> Option<String> {
-        let inner = self.inner();
-        let mut revealed = String::new();
-        let mut done = 0;
-        for (at, inside) in brackets(text) {
-            let end = at + inside.len() + 2;
-            let original = inner.originals.get(&text[at..end]);
-            // Another redaction of the run may have hidden what is of other kinds.
-            if let Some(original) = original.filter(|_| is_numbered(kinds, inside)) {
-                revealed.push_str(&text[done..at]);
-                revealed.push_str(original);
-                done = end;
-            }
-        }
-        (done > 0).then(|| revealed + &text[done..])
+        // Another redaction of the run may have hidden what is of other kinds.
+        self.inner().fill(text, |inside| is_numbered(kinds, inside))
     }
 }
 
 impl VaultInner {
+    /// Returns the text with the original texts in place of the placeholders that are chosen by
+    /// what is in their brackets, or `None` if it has none.
+    fn fill(&self, text: &str, is_chosen: impl Fn(&str) -> bool) -> Option<String> {
+        let mut filled = String::new();
+        let mut done = 0;
+        for (at, inside) in brackets(text).filter(|(_, inside)| is_chosen(inside)) {
+            let end = at + inside.len() + 2;
+            if let Some(original) = self.originals.get(&text[at..end]) {
+                filled.push_str(&text[done..at]);
+                filled.push_str(original);
+                done = end;
+            }
+        }
+        (done > 0).then(|| filled + &text[done..])
+    }
+
     /// Reads the stored vault: once, and again if a call that was not made has added to it.
     fn open(&mut self, state: &State) -> Result<()> {
         let count = state.read(KEY, |stored| {

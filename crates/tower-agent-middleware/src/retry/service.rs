@@ -1,13 +1,13 @@
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use pin_project_lite::pin_project;
+use futures_util::TryFutureExt;
+use futures_util::future::MapErr;
 use tower::Service;
 use tower::retry;
 
 use super::policy::Policy;
+use crate::opaque_future::opaque_future;
+use crate::ours::ours;
 use tower_agent::call::Request;
 use tower_agent::error::{BoxError, Error, Result};
 
@@ -38,43 +38,21 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         ResponseFuture {
-            future: self.0.call(request),
+            inner: self.0.call(request),
         }
     }
 }
 
-pin_project! {
+opaque_future! {
     /// The future of a [`CallRetry`].
-    pub struct ResponseFuture<S, R>
-    where
+    pub struct ResponseFuture<S, R>(retry::future::ResponseFuture<Policy, Ours<S>, R>)
+        -> Result<R::Response>
+    where {
         R: Request,
         S: Service<R, Response = R::Response>,
         S::Error: Into<BoxError>,
-    {
-        #[pin]
-        future: retry::future::ResponseFuture<Policy, Ours<S>, R>,
-    }
-}
-
-impl<S, R> Future for ResponseFuture<S, R>
-where
-    R: Request,
-    S: Service<R, Response = R::Response, Error: Into<BoxError>> + Clone,
-{
-    type Output = Result<R::Response>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().future.poll(cx)
-    }
-}
-
-impl<S, R> fmt::Debug for ResponseFuture<S, R>
-where
-    R: Request,
-    S: Service<R, Response = R::Response, Error: Into<BoxError>>,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    } and {
+        S: Clone,
     }
 }
 
@@ -88,38 +66,13 @@ where
 {
     type Response = S::Response;
     type Error = Error;
-    type Future = OursFuture<S::Future>;
+    type Future = MapErr<S::Future, fn(S::Error) -> Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.0
-            .poll_ready(cx)
-            .map_err(|error| Error::from(error.into()))
+        self.0.poll_ready(cx).map_err(ours)
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        OursFuture {
-            future: self.0.call(request),
-        }
-    }
-}
-
-pin_project! {
-    #[derive(Debug)]
-    pub(super) struct OursFuture<F> {
-        #[pin]
-        future: F,
-    }
-}
-
-impl<F, T, E> Future for OursFuture<F>
-where
-    F: Future<Output = Result<T, E>>,
-    E: Into<BoxError>,
-{
-    type Output = Result<T>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = ready!(self.project().future.poll(cx));
-        Poll::Ready(result.map_err(|error| Error::from(error.into())))
+        self.0.call(request).map_err(ours)
     }
 }

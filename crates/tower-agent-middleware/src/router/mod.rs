@@ -41,16 +41,15 @@
 //! [fallback](crate::fallback) of its own.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use pin_project_lite::pin_project;
 use serde_json::json;
 use tower::Service;
 use tower::util::{Oneshot, ServiceExt};
 
+use crate::admission::Decided;
+use crate::opaque_future::opaque_future;
 use tower_agent::RunContext;
 use tower_agent::call::Request;
 use tower_agent::error::{CallSite, Error, ErrorKind, Result};
@@ -173,15 +172,13 @@ impl Service<ModelRequest> for Router {
     }
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
-        let state = match self.find(&request) {
-            Ok(model) => RouterState::Called {
-                future: model.clone().oneshot(request),
-            },
-            Err(error) => RouterState::Refused {
-                error: Some(error.with_call(CallSite::of(&request))),
-            },
+        let call = match self.find(&request) {
+            Ok(model) => Ok((model.clone().oneshot(request), ())),
+            Err(error) => Err(error.with_call(CallSite::of(&request))),
         };
-        ResponseFuture { state }
+        ResponseFuture {
+            inner: Decided::new(call),
+        }
     }
 }
 
@@ -198,44 +195,7 @@ pub mod future {
     pub use super::ResponseFuture;
 }
 
-pin_project! {
+opaque_future! {
     /// The future of a [`Router`].
-    pub struct ResponseFuture {
-        #[pin]
-        state: RouterState,
-    }
-}
-
-pin_project! {
-    #[project = RouterStateProjection]
-    enum RouterState {
-        Called {
-            #[pin]
-            future: Oneshot<BoxModel, ModelRequest>,
-        },
-        Refused {
-            error: Option<Error>,
-        },
-    }
-}
-
-impl Future for ResponseFuture {
-    type Output = Result<ModelResponse>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().state.project() {
-            RouterStateProjection::Called { future } => future.poll(cx),
-            RouterStateProjection::Refused { error } => match error.take() {
-                Some(error) => Poll::Ready(Err(error)),
-                // Polled after it was ready.
-                None => Poll::Pending,
-            },
-        }
-    }
-}
-
-impl fmt::Debug for ResponseFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture").finish_non_exhaustive()
-    }
+    pub struct ResponseFuture(Decided<Oneshot<BoxModel, ModelRequest>, ()>) -> Result<ModelResponse>
 }

@@ -9,6 +9,7 @@ use tokio::time::{Sleep, sleep};
 use tower::Service;
 
 use super::clock::{CallLimits, Clock};
+use crate::ours::ours;
 use tower_agent::call::Request;
 use tower_agent::error::{BoxError, Error, Result};
 
@@ -40,9 +41,7 @@ where
     type Future = ResponseFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.inner
-            .poll_ready(cx)
-            .map_err(|error| Error::from(error.into()))
+        self.inner.poll_ready(cx).map_err(ours)
     }
 
     fn call(&mut self, mut request: R) -> Self::Future {
@@ -96,7 +95,7 @@ where
         let mut this = self.project();
         // The call before the clock: a response that is there is not late.
         if let Poll::Ready(result) = this.future.poll(cx) {
-            return Poll::Ready(result.map_err(|error| Error::from(error.into())));
+            return Poll::Ready(result.map_err(ours));
         }
         // A call that completes at once needs no timer. One timer at a time is enough: limits only
         // move later.

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tower::service_fn;
 use tower_agent::call::Request;
 use tower_agent::context::RunContext;
-use tower_agent::error::Error;
-use tower_agent::tool::{Effect, Tool, ToolDeclaration, ToolRequest, ToolResponse};
+use tower_agent::tool::{Tool, ToolResponse};
 
 use super::index::Index;
 use crate::flow::LOAD_TOOLS;
+use crate::own_tool::{declaration, own_tool};
 
 /// The name of the tool that searches.
 const SEARCH: &str = "search_tools";
@@ -30,37 +29,23 @@ struct LoadArguments {
 
 /// Returns the tool that searches.
 pub(super) fn search(index: Arc<Index>) -> Tool {
-    let declaration = ToolDeclaration::new(
+    let declaration = declaration(
         SEARCH,
         format!(
             "Searches for tools that you could use and that are not declared yet, and returns their names and \
              descriptions. Declare one with `{LOAD_TOOLS}` before you call it."
         ),
-    )
-    .with_parameters(json!({
-        "type": "object",
-        "properties": {
+        json!({
             "query": { "type": "string", "description": "Words for what the tool should do." },
-        },
-        "required": ["query"],
-        "additionalProperties": false,
-    }))
-    .with_effect(Effect::Pure);
-    Tool::service(
-        declaration,
-        service_fn(move |request: ToolRequest| {
-            let answer = found(&index, &request);
-            async move { Ok::<_, Error>(answer) }
         }),
-    )
+    );
+    own_tool(declaration, move |SearchArguments { query }, _| {
+        found(&index, &query)
+    })
 }
 
-fn found(index: &Index, request: &ToolRequest) -> ToolResponse {
-    let query = match SearchArguments::deserialize(request.arguments()) {
-        Ok(SearchArguments { query }) => query,
-        Err(error) => return ToolResponse::error(error.to_string()),
-    };
-    let found = index.search(&query);
+fn found(index: &Index, query: &str) -> ToolResponse {
+    let found = index.search(query);
     if found.is_empty() {
         return ToolResponse::new("No tool matches these words.");
     }
@@ -72,40 +57,25 @@ fn found(index: &Index, request: &ToolRequest) -> ToolResponse {
 
 /// Returns the tool that declares others.
 pub(super) fn load(index: Arc<Index>) -> Tool {
-    let declaration = ToolDeclaration::new(
+    let declaration = declaration(
         LOAD_TOOLS,
         format!("Declares tools that `{SEARCH}` has found, so that you can call them."),
-    )
-    .with_parameters(json!({
-        "type": "object",
-        "properties": {
+        json!({
             "names": {
                 "type": "array",
                 "items": { "type": "string" },
                 "description": "The names of the tools.",
             },
-        },
-        "required": ["names"],
-        "additionalProperties": false,
-    }))
-    .with_effect(Effect::Pure);
-    Tool::service(
-        declaration,
-        service_fn(move |request: ToolRequest| {
-            let answer = declare(&index, &request);
-            async move { Ok::<_, Error>(answer) }
         }),
-    )
+    );
+    own_tool(declaration, move |LoadArguments { names }, request| {
+        declare(&index, names, request.context())
+    })
 }
 
-fn declare(index: &Index, request: &ToolRequest) -> ToolResponse {
-    let names = match LoadArguments::deserialize(request.arguments()) {
-        Ok(LoadArguments { names }) => names,
-        Err(error) => return ToolResponse::error(error.to_string()),
-    };
+fn declare(index: &Index, names: Vec<String>, context: &RunContext) -> ToolResponse {
     let (known, unknown): (Vec<_>, Vec<_>) =
         names.into_iter().partition(|name| index.contains(name));
-    let context = request.context();
     let declared = known.join(", ");
     context.private_state().update(key(context), |loaded| {
         let mut all = names_in(loaded);

@@ -1,4 +1,5 @@
-//! The providers, checked against the vendors' own types and against a TLS server.
+//! The providers, checked against the vendors' own types and against a TLS server, and the context
+//! window with a vendor's tokenizer.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -25,3 +26,4 @@ mod frames;
 
 mod requests;
 mod tls;
+mod tokenizer;

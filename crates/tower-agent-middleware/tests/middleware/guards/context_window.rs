@@ -2,7 +2,6 @@
 
 mod look_back;
 mod summaries;
-mod tokenizer;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -23,7 +23,7 @@ fn openai(remaining: u64, reset: &str) -> Metadata {
 
 /// The headers of Anthropic, which reset at a date.
 fn anthropic(remaining: u64, reset: Duration) -> Metadata {
-    let date = jiff_date(SystemTime::now() + reset);
+    let date = rfc_3339(SystemTime::now() + reset);
     Metadata::default()
         .with_rate_limit("anthropic-ratelimit-requests-limit", "100")
         .with_rate_limit(
@@ -34,8 +34,33 @@ fn anthropic(remaining: u64, reset: Duration) -> Metadata {
 }
 
 /// Returns a date as RFC 3339 has it.
-fn jiff_date(time: SystemTime) -> String {
-    jiff::Timestamp::try_from(time).unwrap().to_string()
+fn rfc_3339(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let seconds = since.as_secs();
+    let mut day = seconds / 86_400;
+    let mut year = 1970;
+    // From 1901 to 2099 every fourth year is one.
+    let is_leap = |year: u64| year.is_multiple_of(4);
+    while day >= 365 + u64::from(is_leap(year)) {
+        day -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let months = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while day >= months[month] {
+        day -= months[month];
+        month += 1;
+    }
+    let hour = seconds / 3600 % 24;
+    let minute = seconds / 60 % 60;
+    let second = seconds % 60;
+    let nanos = since.subsec_nanos();
+    format!(
+        "{year}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z",
+        month + 1,
+        day + 1
+    )
 }
 
 fn with(metadata: Metadata) -> Turn {
@@ -114,7 +139,7 @@ async fn tokens_that_others_have_used_make_a_call_wait() {
             )
             .with_rate_limit(
                 "anthropic-ratelimit-tokens-reset",
-                jiff_date(SystemTime::now() + SECOND * 9),
+                rfc_3339(SystemTime::now() + SECOND * 9),
             )
     };
     let model = learned(ScriptedModel::always(with(tokens(100))));

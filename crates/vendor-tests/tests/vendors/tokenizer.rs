@@ -3,11 +3,20 @@
 use std::time::Instant;
 
 use serde_json::json;
+use tower::{Layer, ServiceExt};
 use tower_agent::message::ToolCall;
-use tower_agent::{Message, Part, Role};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Callbacks, Message, ModelRequest, Part, Role};
 use tower_agent_middleware::context_window::ContextWindow;
 
-use super::sent;
+/// Returns what a model is sent of these messages.
+async fn sent(window: &ContextWindow, messages: &[Message]) -> Vec<Message> {
+    let model = ScriptedModel::new([Turn::from_text("Ok.")]);
+    let window = Callbacks::new().with(window.clone());
+    let request = ModelRequest::new(messages.to_vec());
+    window.layer(model.clone()).oneshot(request).await.unwrap();
+    model.requests()[0].messages().iter().cloned().collect()
+}
 
 /// Returns how many tokens messages have for a window: the largest that they do not fit in.
 async fn tokens(window: impl Fn(u64) -> ContextWindow, messages: &[Message]) -> u64 {
