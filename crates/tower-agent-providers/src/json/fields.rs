@@ -1,6 +1,7 @@
 //! Objects that are read field by field into a value that is already there. Nothing is moved, and a
 //! field that is not sent costs nothing: this is for the chunks of a stream, of which a response has
-//! thousands.
+//! thousands. With serde's derive, `delta from chat completions` in `benches/counts.json` has 17 % more
+//! instructions, and `delta from Responses` 6 %.
 
 use std::borrow::Cow;
 use std::fmt;

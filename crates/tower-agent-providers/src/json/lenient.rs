@@ -289,66 +289,22 @@ impl<'de, W: Wanted<'de>> Visitor<'de> for OrNone<W> {
 ///
 /// Fails for invalid JSON.
 pub fn is_set<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    deserializer.deserialize_any(IsSet)
+    Ok(match Value::deserialize(deserializer)? {
+        Value::Null => false,
+        Value::Bool(is_set) => is_set,
+        Value::Number(_) => true,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(values) => !values.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+    })
 }
 
-struct IsSet;
-
-impl<'de> Visitor<'de> for IsSet {
-    type Value = bool;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
-        let mut is_set = false;
-        // serde requires that a visitor reads a map to its end.
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
-            is_set = true;
-        }
-        Ok(is_set)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<bool, A::Error> {
-        let mut is_set = false;
-        while seq.next_element::<IgnoredAny>()?.is_some() {
-            is_set = true;
-        }
-        Ok(is_set)
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<bool, E> {
-        Ok(!text.is_empty())
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-
-    fn visit_unit<E>(self) -> Result<bool, E> {
-        Ok(false)
-    }
-
-    fn visit_none<E>(self) -> Result<bool, E> {
-        Ok(false)
-    }
-
-    fn visit_bool<E>(self, is_set: bool) -> Result<bool, E> {
-        Ok(is_set)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<bool, E> {
-        Ok(true)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<bool, E> {
-        Ok(true)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<bool, E> {
-        Ok(true)
-    }
+/// Reads an error. Some servers send `null`, `false` or an empty text where there is none.
+#[cfg(any(feature = "ollama", feature = "openai"))]
+pub(crate) fn error<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    let error = Value::deserialize(deserializer)?;
+    let is_none = matches!(error, Value::Null | Value::Bool(false)) || error == "";
+    Ok((!is_none).then_some(error))
 }
 
 /// Reads `null` as the default.

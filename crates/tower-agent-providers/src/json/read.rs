@@ -93,7 +93,6 @@ fn is_object(json: &[u8]) -> bool {
 }
 
 /// Returns the error of a text that is not the object that is expected.
-#[cold]
 fn unexpected(json: &[u8], what: &str, found: &str) -> Fault {
     let whole: Option<Value> = serde_json::from_slice(json).ok();
     let reported = whole

@@ -99,6 +99,13 @@
 mod answer_tool;
 #[cfg(feature = "bedrock")]
 mod aws;
+#[cfg(any(
+    feature = "anthropic",
+    feature = "gemini",
+    feature = "ollama",
+    feature = "openai"
+))]
+mod begun_calls;
 mod call;
 #[cfg(any(feature = "anthropic", feature = "openai"))]
 mod call_id_format;
@@ -135,12 +142,21 @@ use http::{HeaderMap, HeaderName};
 pub(crate) use self::answer_tool::{AnswerDecoder, takes_answer_tool, with_answer_tool};
 #[cfg(feature = "bedrock")]
 pub use self::aws::AwsAccess;
+#[cfg(any(
+    feature = "anthropic",
+    feature = "gemini",
+    feature = "ollama",
+    feature = "openai"
+))]
+pub(crate) use self::begun_calls::BegunCalls;
 pub use self::call::Call;
 #[cfg(any(feature = "anthropic", feature = "openai"))]
 pub(crate) use self::call_id_format::CallIdFormat;
 #[cfg(any(feature = "gemini", feature = "ollama", feature = "openai"))]
 pub(crate) use self::decoder::keep;
 pub use self::decoder::{Decoder, Progress};
+#[cfg(any(feature = "anthropic", feature = "openai"))]
+pub(crate) use self::described::GUARANTEED_FORMATS;
 #[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
 pub(crate) use self::described::described;
 pub(crate) use self::described::schema_of;

@@ -11,13 +11,13 @@ use super::response::{
     fields_beside,
 };
 use crate::json;
-use crate::protocol::{Decoder, Event, Fault, Progress};
-use tower_agent::message::{CallIds, Metadata, Part, ProviderData};
+use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress};
+use tower_agent::message::{Metadata, Part, ProviderData};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{self, Piece, Streamed};
 
 /// Reads a response of Anthropic's Messages API.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MessagesReader {
     id: Option<String>,
     model: Option<String>,
@@ -30,12 +30,9 @@ pub struct MessagesReader {
     open: Option<OpenBlock>,
     /// The tool call that each block is.
     calls: HashMap<u64, usize>,
-    ids: CallIds,
     /// The further fields of tool calls, which must be sent back.
     extra: Vec<(Arc<str>, Map<String, Value>)>,
-    count: usize,
-    /// The length of the conversation, which makes ids unique across turns.
-    message_count: usize,
+    begun: BegunCalls,
 }
 
 /// A block that is being read.
@@ -62,18 +59,8 @@ enum OpenBlock {
 impl MessagesReader {
     pub(super) fn new(request: &ModelRequest) -> Self {
         Self {
-            id: None,
-            model: None,
-            usage: MessagesUsage::default(),
-            stop_reason: None,
-            details: Map::new(),
-            has_begun: false,
-            open: None,
-            calls: HashMap::new(),
-            ids: CallIds::new(),
-            extra: Vec::new(),
-            count: 0,
-            message_count: request.messages().len(),
+            begun: BegunCalls::new(request),
+            ..Self::default()
         }
     }
 }
@@ -154,7 +141,7 @@ impl Decoder for MessagesReader {
     fn finish(self, streamed: Streamed) -> ModelResponse {
         let mut response = ModelResponse::from(streamed);
         let message = response.message_mut();
-        // Most answers have none, and the parts need not be searched.
+        // Asking for mutable parts copies them if they are shared, and most answers have none of these.
         if !self.extra.is_empty() {
             for part in message.parts_mut() {
                 let Part::ToolCall(call) = part else { continue };
@@ -273,20 +260,12 @@ impl MessagesReader {
             }
             "tool_use" => {
                 if block.name.is_empty() {
-                    return Err(Fault::protocol(
-                        "the server sent a tool call without a name",
-                    ));
+                    return Err(Fault::nameless_call());
                 }
-                let call = self.count;
-                self.count += 1;
+                let (call, id) = self.begun.begin(block.id);
                 if let Some(index) = index {
                     self.calls.insert(index, call);
                 }
-                // Servers that imitate the protocol omit ids or send one twice; results are matched
-                // by them.
-                let id = self.ids.claim(&block.id.into(), || {
-                    format!("call_{}_{call}", self.message_count)
-                });
                 let fields = fields_beside(&["type", "id", "name", "input"], raw);
                 if !fields.is_empty() {
                     self.extra.push((id.clone(), fields));

@@ -1,6 +1,6 @@
 use serde_json::{Map, Value};
 
-use crate::protocol::{Call, schema_of, takes_answer_tool};
+use crate::protocol::{Call, GUARANTEED_FORMATS, schema_of, takes_answer_tool};
 use tower_agent::model::ReasoningEffort;
 
 /// Keywords that are rejected where a schema is guaranteed.
@@ -17,20 +17,6 @@ const REJECTED: [&str; 12] = [
     "multipleOf",
     "patternProperties",
     "uniqueItems",
-];
-
-/// The formats that are accepted.
-const FORMATS: [&str; 10] = [
-    "date",
-    "date-time",
-    "duration",
-    "email",
-    "hostname",
-    "ipv4",
-    "ipv6",
-    "time",
-    "uri",
-    "uuid",
 ];
 
 /// Returns why the schema of an answer is not accepted.
@@ -88,7 +74,7 @@ pub(crate) fn guaranteed(schema: &Value) -> Value {
     let mut moved = Vec::new();
     for (name, value) in fields {
         let is_moved = match &**name {
-            "format" => !FORMATS.iter().any(|known| value == known),
+            "format" => value != "uri" && !GUARANTEED_FORMATS.iter().any(|known| value == known),
             // Only 0 and 1 are accepted.
             "minItems" => value.as_u64().is_none_or(|count| count > 1),
             other => REJECTED.contains(&other),

@@ -10,14 +10,14 @@ use super::response::{
     ConverseUsage, MessageStopEvent, MetadataEvent, ReasoningDelta, ToolUse, fields,
 };
 use crate::json;
-use crate::protocol::{Decoder, Event, Fault, Progress};
+use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress};
 use tower_agent::error::ErrorKind;
-use tower_agent::message::{CallIds, Image, MediaSource, Metadata, Part, ProviderData, Usage};
+use tower_agent::message::{Image, MediaSource, Metadata, Part, ProviderData, Usage};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
 /// Reads a response of Bedrock's Converse.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ConverseDecoder {
     usage: ConverseUsage,
     stop_reason: Option<String>,
@@ -25,10 +25,7 @@ pub struct ConverseDecoder {
     details: Map<String, Value>,
     /// The block that is being read.
     open: Option<OpenConverseBlock>,
-    ids: CallIds,
-    count: usize,
-    /// The length of the conversation, which makes ids unique across turns.
-    message_count: usize,
+    calls: BegunCalls,
 }
 
 /// A block that is being read.
@@ -59,13 +56,8 @@ enum OpenContent {
 impl ConverseDecoder {
     pub(super) fn new(request: &ModelRequest) -> Self {
         Self {
-            usage: ConverseUsage::default(),
-            stop_reason: None,
-            details: Map::new(),
-            open: None,
-            ids: CallIds::new(),
-            count: 0,
-            message_count: request.messages().len(),
+            calls: BegunCalls::new(request),
+            ..Self::default()
         }
     }
 }
@@ -241,15 +233,9 @@ impl ConverseDecoder {
     /// Begins a tool call and returns its index.
     fn call(&mut self, tool_use: ToolUse, out: &mut Vec<Piece>) -> Result<usize, Fault> {
         if tool_use.name.is_empty() {
-            let message = "the server sent a tool call without a name";
-            return Err(Fault::protocol(message));
+            return Err(Fault::nameless_call());
         }
-        let index = self.count;
-        self.count += 1;
-        // Servers that imitate the protocol omit ids or send one twice; results are matched by them.
-        let id = self.ids.claim(&tool_use.tool_use_id.into(), || {
-            format!("call_{}_{index}", self.message_count)
-        });
+        let (index, id) = self.calls.begin(tool_use.tool_use_id);
         let name = tool_use.name.into();
         out.push(Delta::ToolCall { index, id, name }.into());
         Ok(index)

@@ -8,13 +8,13 @@ use super::response::{
     Blob, Candidate, FunctionCall, GenerateContentResponse, ReadPart, UsageMetadata,
 };
 use crate::json;
-use crate::protocol::{Decoder, Event, Fault, Progress, keep};
-use tower_agent::message::{CallIds, MediaSource, Part, ProviderData, ToolCall};
+use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress, keep};
+use tower_agent::message::{MediaSource, Part, ProviderData, ToolCall};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
 /// Reads a response of `generateContent` or `streamGenerateContent`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct GenerateContentReader {
     id: Option<String>,
     model: Option<String>,
@@ -26,10 +26,7 @@ pub struct GenerateContentReader {
     about: Map<String, Value>,
     /// The part without a signature that the last delta belongs to.
     open: Option<OpenPart>,
-    ids: CallIds,
-    calls: usize,
-    /// The length of the conversation, which makes ids unique across turns.
-    message_count: usize,
+    calls: BegunCalls,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,17 +48,8 @@ impl OpenPart {
 impl GenerateContentReader {
     pub(super) fn new(request: &ModelRequest) -> Self {
         Self {
-            id: None,
-            model: None,
-            usage: UsageMetadata::default(),
-            finish_reason: None,
-            has_candidate: false,
-            is_prompt_blocked: false,
-            about: Map::new(),
-            open: None,
-            ids: CallIds::new(),
-            calls: 0,
-            message_count: request.messages().len(),
+            calls: BegunCalls::new(request),
+            ..Self::default()
         }
     }
 }
@@ -296,13 +284,7 @@ impl GenerateContentReader {
             let message = "the server sent a part of a function call instead of a whole one";
             return Err(Fault::protocol(message));
         }
-        let message_count = self.message_count;
-        let number = self.calls;
-        self.calls += 1;
-        // Not every model sends an id; results are matched by it.
-        let id = self
-            .ids
-            .claim(&call.id.into(), || format!("call_{message_count}_{number}"));
+        let (_, id) = self.calls.begin(call.id);
         let mut call = ToolCall::from_text(id, call.name, call.args);
         call.provider = data;
         Ok(call)

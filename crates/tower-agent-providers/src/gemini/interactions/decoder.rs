@@ -11,15 +11,15 @@ use super::response::{Interaction, InteractionEvent, InteractionUsage, StepDelta
 use super::step::{Step, StepKind, data, media};
 use crate::json;
 use crate::json::lenient::{exact_json_text, or_default};
-use crate::protocol::{Decoder, Event, Fault, Progress};
-use tower_agent::message::{CallIds, Part, ProviderData};
+use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress};
+use tower_agent::message::{Part, ProviderData};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
 /// Reads a response of the Interactions API.
 ///
 /// Servers omit the events of the start or of the end of a step, and its index.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct InteractionsReader {
     id: Option<String>,
     model: Option<String>,
@@ -33,9 +33,7 @@ pub struct InteractionsReader {
     open: Option<usize>,
     /// The data that must be sent back with each call.
     calls: Vec<(Arc<str>, ProviderData)>,
-    ids: CallIds,
-    /// The length of the conversation, which makes ids unique across turns.
-    message_count: usize,
+    begun: BegunCalls,
 }
 
 /// The head of a step.
@@ -51,17 +49,8 @@ struct StepHead {
 impl InteractionsReader {
     pub(super) fn new(request: &ModelRequest) -> Self {
         Self {
-            id: None,
-            model: None,
-            status: None,
-            usage: InteractionUsage::default(),
-            is_blocked: false,
-            about: Map::new(),
-            steps: Vec::new(),
-            open: None,
-            calls: Vec::new(),
-            ids: CallIds::new(),
-            message_count: request.messages().len(),
+            begun: BegunCalls::new(request),
+            ..Self::default()
         }
     }
 }
@@ -386,18 +375,14 @@ impl InteractionsReader {
         if name.is_empty() {
             return;
         }
-        let index = self.calls.len();
-        *number = Some(index);
         let name = name.into();
         let id = step
             .fields
             .get("id")
             .and_then(Value::as_str)
             .unwrap_or_default();
-        // Some servers send no id, or the same one for each call; results are matched by it.
-        let id = self.ids.claim(&id.into(), || {
-            format!("call_{}_{index}", self.message_count)
-        });
+        let (index, id) = self.begun.begin(id);
+        *number = Some(index);
         step.fields.retain(|name, _| name != "id" && name != "name");
         self.calls.push((id.clone(), ProviderData::default()));
         self.close(out);
@@ -503,11 +488,8 @@ impl InteractionsReader {
             }
         }
         for step in &self.steps {
-            // Without a name the call cannot run, and an answer without it would look complete.
             if let StepKind::Call { number: None, .. } = step.kind {
-                return Err(Fault::protocol(
-                    "the server sent a tool call without a name",
-                ));
+                return Err(Fault::nameless_call());
             }
         }
         Ok(())

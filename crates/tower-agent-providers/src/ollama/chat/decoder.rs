@@ -4,35 +4,27 @@ use super::fault;
 use super::provider::PROVIDER;
 use super::response::{OllamaMessage, OllamaResponse, OllamaToolCall};
 use crate::json;
-use crate::protocol::{Decoder, Event, Fault, Progress, keep};
-use tower_agent::message::{CallIds, Part, ProviderData, ToolCall, Usage};
+use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress, keep};
+use tower_agent::message::{Part, ProviderData, ToolCall, Usage};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
 /// Reads a response of Ollama.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ChatDecoder {
     model: Option<String>,
     usage: Usage,
     done_reason: Option<String>,
     /// The last piece was reasoning.
     is_thinking: bool,
-    ids: CallIds,
-    calls: usize,
-    /// The length of the conversation, which makes ids unique across turns.
-    message_count: usize,
+    calls: BegunCalls,
 }
 
 impl ChatDecoder {
     pub(super) fn new(request: &ModelRequest) -> Self {
         Self {
-            model: None,
-            usage: Usage::default(),
-            done_reason: None,
-            is_thinking: false,
-            ids: CallIds::new(),
-            calls: 0,
-            message_count: request.messages().len(),
+            calls: BegunCalls::new(request),
+            ..Self::default()
         }
     }
 }
@@ -81,7 +73,7 @@ impl ChatDecoder {
         answer: OllamaResponse<'_>,
         out: &mut Vec<Piece>,
     ) -> Result<Option<bool>, Fault> {
-        if let Some(error) = answer.error.filter(is_error) {
+        if let Some(error) = answer.error {
             return Err(fault::explained(Fault::of(&error, &Value::Null)));
         }
         keep(&mut self.model, answer.model.as_deref());
@@ -125,25 +117,9 @@ impl ChatDecoder {
 
     fn call(&mut self, OllamaToolCall { id, function }: OllamaToolCall) -> Result<ToolCall, Fault> {
         if function.name.is_empty() {
-            return Err(Fault::protocol(
-                "the server sent a tool call without a name",
-            ));
+            return Err(Fault::nameless_call());
         }
-        let message_count = self.message_count;
-        let number = self.calls;
-        self.calls += 1;
-        // Older servers send no id; results are matched by it.
-        let id = self
-            .ids
-            .claim(&id.into(), || format!("call_{message_count}_{number}"));
+        let (_, id) = self.calls.begin(id);
         Ok(ToolCall::from_text(id, function.name, function.arguments))
-    }
-}
-
-fn is_error(error: &Value) -> bool {
-    match error {
-        Value::Null | Value::Bool(false) => false,
-        Value::String(text) => !text.is_empty(),
-        _ => true,
     }
 }

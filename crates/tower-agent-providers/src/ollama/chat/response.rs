@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::json::lenient::{count, exact_json_text, null_default, or_default, string, text};
+use crate::json::lenient::{count, error, exact_json_text, null_default, or_default, string, text};
 
 /// A response, or one line of a streamed one.
 #[derive(Debug, Default, Deserialize)]
@@ -21,6 +21,7 @@ pub(super) struct OllamaResponse<'a> {
     pub(super) prompt_eval_count: Option<u64>,
     #[serde(deserialize_with = "count")]
     pub(super) eval_count: Option<u64>,
+    #[serde(deserialize_with = "error")]
     pub(super) error: Option<Value>,
 }
 

@@ -191,7 +191,7 @@ impl ChatReader {
         }
         self.end_thinking(out);
         out.extend(self.media.take().into_iter().map(Piece::Part));
-        self.calls.end(out).map_err(Fault::protocol)
+        self.calls.end(out)
     }
 
     /// Reads what a response or a chunk has beside the message of its first choice.
@@ -204,7 +204,7 @@ impl ChatReader {
         // Before the error, so that its report names the request and the model.
         keep(&mut self.id, completion.id.as_deref());
         keep(&mut self.model, completion.model.as_deref());
-        if is_error(completion.error.as_ref()) || completion.object.as_deref() == Some("error") {
+        if completion.error.is_some() || completion.object.as_deref() == Some("error") {
             // A field beside an error is no part of an answer.
             completion.choices = Choices::default();
             return self.rejected(json, out);
@@ -222,7 +222,7 @@ impl ChatReader {
             return Ok(());
         }
         let choice = &completion.choices.first;
-        if let Some(error) = choice.error.as_ref().filter(|error| is_error(Some(*error))) {
+        if let Some(error) = &choice.error {
             return Err(Fault::of(error, &Value::Null));
         }
         self.has_choice = true;
@@ -338,13 +338,5 @@ fn finish_reason(word: &str) -> FinishReason {
         "length" | "model_length" => FinishReason::Length,
         "content_filter" => FinishReason::ContentFilter,
         word => FinishReason::Other(word.to_owned().into()),
-    }
-}
-
-fn is_error(value: Option<&Value>) -> bool {
-    match value {
-        None | Some(Value::Null | Value::Bool(false)) => false,
-        Some(Value::String(text)) => !text.is_empty(),
-        Some(_) => true,
     }
 }

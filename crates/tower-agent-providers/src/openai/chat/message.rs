@@ -84,11 +84,6 @@ fn media_of_results(messages: &Messages, before: usize, items: &mut Items<'_>) -
         .count();
     // The message before them may be one of the user that has results as well.
     let first = (before - tool_messages).saturating_sub(1);
-    // Before most messages there are none.
-    let is_alone = tool_messages == 0;
-    if is_alone && (before == 0 || messages[first].tool_results().next().is_none()) {
-        return Ok(());
-    }
     let mut all = Vec::new();
     for message in messages.range(first).take(before - first) {
         for result in message.tool_results() {

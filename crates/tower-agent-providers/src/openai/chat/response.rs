@@ -7,7 +7,9 @@ use serde_json::{Map, Value};
 use super::content::Content;
 use super::details::thought;
 use super::usage::CompletionUsage;
-use crate::json::lenient::{exact_json_text, null_default, number, object, or_default, string};
+use crate::json::lenient::{
+    error, exact_json_text, null_default, number, object, or_default, string,
+};
 use crate::json::{Choice, Choices, Fill, LenientText, Number, Presence, ReadFields, Word};
 
 // Our own types: those of async-openai reject what many servers send. They are read in place, as a
@@ -46,7 +48,7 @@ impl<'de> ReadFields<'de> for ChatCompletion<'de> {
                     .take()
                     .or(groq.extension.and_then(|own| own.usage));
             }
-            "error" => self.error = map.next_value()?,
+            "error" => self.error = map.next_value::<ErrorField>()?.error,
             _ => drop(map.next_value::<IgnoredAny>()?),
         }
         Ok(())
@@ -88,7 +90,7 @@ impl<'de> ReadFields<'de> for CompletionChoice<'de> {
             }
             "finish_reason" => self.finish_reason = map.next_value::<Word<'_>>()?.word,
             "logprobs" => self.has_logprobs = map.next_value::<Presence>()?.is_set,
-            "error" => self.error = map.next_value()?,
+            "error" => self.error = map.next_value::<ErrorField>()?.error,
             _ => drop(map.next_value::<IgnoredAny>()?),
         }
         Ok(())
@@ -166,6 +168,13 @@ struct FunctionPiece<'a> {
 struct UsageField {
     #[serde(deserialize_with = "object")]
     usage: Option<Box<CompletionUsage>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct ErrorField {
+    #[serde(deserialize_with = "error")]
+    error: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]

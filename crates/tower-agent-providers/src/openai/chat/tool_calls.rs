@@ -5,6 +5,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::response::ToolCallPiece;
+use crate::protocol::Fault;
 use tower_agent::message::CallIds;
 use tower_agent::stream::{Delta, Piece};
 
@@ -104,13 +105,13 @@ impl ToolCalls {
     }
 
     /// Announces the calls that are still waiting for an id. Fails if a call has no name.
-    pub(super) fn end(&mut self, out: &mut Vec<Piece>) -> Result<(), &'static str> {
+    pub(super) fn end(&mut self, out: &mut Vec<Piece>) -> Result<(), Fault> {
         self.announce_all(out);
         for call in &self.calls {
             // A piece with neither id nor arguments may be nothing but an empty start.
             let is_empty = call.id.is_empty() && call.arguments.is_empty();
             if call.announced.is_none() && !is_empty {
-                return Err("the server sent a tool call without a name");
+                return Err(Fault::nameless_call());
             }
         }
         Ok(())

@@ -4,8 +4,8 @@ use super::item::{Item, ItemKind, TextPosition};
 use super::provider::{CALL_IDS, PROVIDER};
 use super::response::{Response, ResponseEvent};
 use crate::json;
-use crate::protocol::{Decoder, Event, Fault, Progress};
-use tower_agent::message::{CallIds, Message, Part, ProviderData, Usage};
+use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress};
+use tower_agent::message::{Message, Part, ProviderData, Usage};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
@@ -13,7 +13,7 @@ use tower_agent::stream::{Delta, Piece, Streamed};
 ///
 /// Servers omit the events of items, of their parts or of their ends, and the index or the id of an
 /// item; some send a new id with each event.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ResponsesDecoder {
     id: Option<String>,
     model: Option<String>,
@@ -25,10 +25,7 @@ pub struct ResponsesDecoder {
     parts: Vec<PartSource>,
     /// The last part can still grow.
     is_open: bool,
-    ids: CallIds,
-    calls: usize,
-    /// The length of the conversation, which makes ids unique across turns.
-    message_count: usize,
+    calls: BegunCalls,
 }
 
 /// Where a part comes from: an item by its number, and the position in it.
@@ -43,17 +40,8 @@ enum PartSource {
 impl ResponsesDecoder {
     pub(super) fn new(request: &ModelRequest) -> Self {
         Self {
-            id: None,
-            model: None,
-            usage: Usage::default(),
-            finish_reason: None,
-            is_refusal: false,
-            items: Vec::new(),
-            parts: Vec::new(),
-            is_open: false,
-            ids: CallIds::new(),
-            calls: 0,
-            message_count: request.messages().len(),
+            calls: BegunCalls::new(request),
+            ..Self::default()
         }
     }
 }
@@ -229,15 +217,12 @@ impl ResponsesDecoder {
             self.call(at, out);
         }
         self.close(out);
-        // Without a name the call cannot run, and an answer without it would look complete.
         let is_nameless = self
             .items
             .iter()
             .any(|item| matches!(item.kind, ItemKind::Call { number: None, .. }));
         if is_nameless {
-            return Err(Fault::protocol(
-                "the server sent a tool call without a name",
-            ));
+            return Err(Fault::nameless_call());
         }
         Ok(())
     }
@@ -393,16 +378,12 @@ impl ResponsesDecoder {
         if name.is_empty() || !is_last && item.text("call_id").is_empty() {
             return;
         }
-        let number = self.calls;
-        let id = self.ids.claim(&id.into(), || {
-            format!("call_{}_{number}", self.message_count)
-        });
+        let (number, id) = self.calls.begin(id);
         let name = name.into();
         self.items[at].kind = ItemKind::Call {
             number: Some(number),
             has_arguments,
         };
-        self.calls += 1;
         self.begin(PartSource::Call(at), out);
         out.push(
             Delta::ToolCall {

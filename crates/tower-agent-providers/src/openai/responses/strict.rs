@@ -1,5 +1,7 @@
 use serde_json::{Map, Value};
 
+use crate::protocol::GUARANTEED_FORMATS;
+
 /// The keywords that strict mode supports.
 const KEYWORDS: [&str; 20] = [
     "$defs",
@@ -24,19 +26,6 @@ const KEYWORDS: [&str; 20] = [
     "type",
 ];
 
-/// The formats that strict mode supports.
-const FORMATS: [&str; 9] = [
-    "date",
-    "date-time",
-    "duration",
-    "email",
-    "hostname",
-    "ipv4",
-    "ipv6",
-    "time",
-    "uuid",
-];
-
 /// Returns whether the schema is one that strict mode accepts as it is: every object is closed and
 /// requires all its properties, and no keyword is unsupported.
 pub(super) fn is_strict(schema: &Value) -> bool {
@@ -54,7 +43,7 @@ pub(super) fn is_strict(schema: &Value) -> bool {
             "anyOf" => value
                 .as_array()
                 .is_some_and(|schemas| schemas.iter().all(is_strict)),
-            "format" => FORMATS.iter().any(|format| value == format),
+            "format" => GUARANTEED_FORMATS.iter().any(|format| value == format),
             keyword => KEYWORDS.contains(&keyword),
         })
         && is_typed(schema)
