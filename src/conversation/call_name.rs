@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::message::{Message, MessageId};
+use crate::message::{Message, MessageId, push_number};
 
 /// The name of a tool call: the message that contains it, and its place among the calls there. The
 /// provider's id does not tell calls apart, since some providers repeat theirs in every turn.
@@ -30,15 +30,25 @@ impl CallName {
     /// Appends the name to a path.
     pub(crate) fn push_to(&self, path: &mut String) {
         match self.message.number() {
-            // Paths are made for every call of a guard, and `fmt` takes several times as long.
+            // Attempts at a message have one number, since only one of them is in a conversation.
             Some(number) => {
                 path.push('m');
-                push_number(path, number as usize);
-                path.push('.');
-                push_number(path, self.index);
+                push_number(path, number);
             }
-            None => path.push_str(&self.to_string()),
+            None => {
+                // An application has chosen the id: escaped, it cannot be taken for two steps.
+                for character in self.message.to_shared().chars() {
+                    match character {
+                        '%' => path.push_str("%25"),
+                        '/' => path.push_str("%2F"),
+                        ' ' => path.push_str("%20"),
+                        other => path.push(other),
+                    }
+                }
+            }
         }
+        path.push('.');
+        push_number(path, self.index);
     }
 
     /// Gives an id to the call's result, unless it has one.
@@ -64,32 +74,11 @@ impl CallName {
     }
 }
 
-/// Appends a number in decimal.
-fn push_number(text: &mut String, number: usize) {
-    if number >= 10 {
-        push_number(text, number / 10);
-    }
-    text.push(char::from(b'0' + (number % 10) as u8));
-}
-
 /// The name as a step of a path, and as a part of a key.
 impl fmt::Display for CallName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.message.number() {
-            // Attempts at a message have one number, since only one of them is in a conversation.
-            Some(number) => write!(f, "m{number}.{}", self.index),
-            None => {
-                // An application has chosen the id: escaped, it cannot be taken for two steps.
-                for character in self.message.to_shared().chars() {
-                    match character {
-                        '%' => f.write_str("%25")?,
-                        '/' => f.write_str("%2F")?,
-                        ' ' => f.write_str("%20")?,
-                        other => write!(f, "{other}")?,
-                    }
-                }
-                write!(f, ".{}", self.index)
-            }
-        }
+        let mut name = String::new();
+        self.push_to(&mut name);
+        f.write_str(&name)
     }
 }

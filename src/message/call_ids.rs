@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The maximum length of a call id in bytes: some providers put signatures into it. Every event of
@@ -20,11 +20,7 @@ const MAX: usize = 16 * 1024;
 /// assert_eq!([&*first, &*second, &*third], ["call_a", "call_0_1", "call_0_2"]);
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct CallIds {
-    /// Most answers have one call, which needs no table.
-    first: Option<Arc<str>>,
-    others: HashSet<Arc<str>>,
-}
+pub struct CallIds(BTreeSet<Arc<str>>);
 
 impl CallIds {
     /// Creates the ids of an answer without calls.
@@ -36,12 +32,12 @@ impl CallIds {
     /// Adds a call and returns its id: `id`, or the result of `other` if `id` is empty, longer than
     /// 16 KiB, or the id of an earlier call.
     pub fn claim(&mut self, id: &Arc<str>, other: impl FnOnce() -> String) -> Arc<str> {
-        if is_valid(id) && self.add(id) {
+        if is_valid(id) && self.0.insert(id.clone()) {
             return id.clone();
         }
         let mut other: Arc<str> = other().into();
         // The new id may be in use as well.
-        while !self.add(&other) {
+        while !self.0.insert(other.clone()) {
             other = format!("{other}'").into();
         }
         other
@@ -57,17 +53,8 @@ impl CallIds {
         if others.next().is_none() {
             return is_valid(first);
         }
-        let mut earlier = HashSet::with_capacity(ids.clone().count());
+        let mut earlier = BTreeSet::new();
         ids.all(|id| is_valid(id) && earlier.insert(id))
-    }
-
-    fn add(&mut self, id: &Arc<str>) -> bool {
-        match &self.first {
-            None => self.first = Some(id.clone()),
-            Some(first) if first == id => return false,
-            Some(_) => return self.others.insert(id.clone()),
-        }
-        true
     }
 }
 

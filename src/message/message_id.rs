@@ -1,6 +1,5 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -27,8 +26,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct MessageId {
     /// The whole id, or the part of it that is shared by the messages of a conversation.
     text: Arc<str>,
-    /// A run mints an id for every message, so it formats them only where they are read.
-    minted: Option<Minted>,
+    suffix: Suffix,
 }
 
 /// The place of a message in its conversation, as the [id](MessageId::place) says that a run has given it.
@@ -77,40 +75,24 @@ fn leading_number(text: &str) -> Option<(u32, &str)> {
     Some((text[..digits].parse().ok()?, &text[digits..]))
 }
 
-/// The part of a minted id that differs between the messages of a conversation.
-///
-/// Each message has one, so it is packed: a number that does not fit here makes the whole id a text.
+/// The end of an id that a run mints. It mints one for every message, so it formats them only where they are
+/// read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Minted {
-    /// The message's number, from 1 on.
-    number: NonZeroU32,
-    /// The attempt at a streamed response: each is a message of its own to the consumer.
-    attempt: u8,
-    /// How often the text was changed after it was shown.
-    revision: u8,
-    /// The message is the result of this tool call, from 1 on, of the message with the number.
-    result_of: Option<NonZeroU16>,
+enum Suffix {
+    /// The id is a whole text.
+    None,
+    /// The message's number in the conversation.
+    Message(u32),
+    /// The message is the result of this tool call of the message with the number.
+    Result { message: u32, call: u16 },
 }
 
 impl MessageId {
     /// Creates the id of a conversation's message with this number.
     pub(crate) fn minted(conversation: &Arc<str>, number: u32) -> Self {
-        let Some(number) = NonZeroU32::new(number.wrapping_add(1)) else {
-            return format!("{conversation}-m{number}").into();
-        };
-        let minted = Minted {
-            number,
-            attempt: 0,
-            revision: 0,
-            result_of: None,
-        };
-        Self::packed(conversation, minted)
-    }
-
-    fn packed(conversation: &Arc<str>, minted: Minted) -> Self {
         Self {
             text: conversation.clone(),
-            minted: Some(minted),
+            suffix: Suffix::Message(number),
         }
     }
 
@@ -119,26 +101,17 @@ impl MessageId {
         if attempt == 0 {
             return self.clone();
         }
-        match (self.minted, u8::try_from(attempt)) {
-            (Some(minted), Ok(attempt)) => Self::packed(&self.text, Minted { attempt, ..minted }),
-            _ => format!("{self}.{attempt}").into(),
-        }
+        format!("{self}.{attempt}").into()
     }
 
     /// Returns the id of a message that this message's tool call has brought; `number` 0 is the
     /// result.
     pub(crate) fn answer(&self, call: usize, number: usize) -> Self {
-        let call_from_one = u16::try_from(call.saturating_add(1))
-            .ok()
-            .and_then(NonZeroU16::new);
-        match (self.minted, call_from_one) {
-            (Some(minted), Some(_)) if number == 0 && minted.result_of.is_none() => {
-                let minted = Minted {
-                    result_of: call_from_one,
-                    ..minted
-                };
-                Self::packed(&self.text, minted)
-            }
+        match (self.suffix, u16::try_from(call)) {
+            (Suffix::Message(message), Ok(call)) if number == 0 => Self {
+                text: self.text.clone(),
+                suffix: Suffix::Result { message, call },
+            },
             _ if number == 0 => format!("{self}-t{call}-result").into(),
             _ => format!("{self}-t{call}-result{number}").into(),
         }
@@ -154,44 +127,28 @@ impl MessageId {
         format!("{self}-task{team}.{number}").into()
     }
 
-    fn text(&self) -> IdText {
-        let mut text = IdText::new();
-        text.push(&self.text);
-        if let Some(minted) = self.minted {
-            minted.write(&mut text);
-        }
-        text
-    }
-
     /// Returns the id as a string, without a copy if it is one already.
     #[must_use]
     pub fn to_shared(&self) -> Arc<str> {
-        match self.minted {
-            None => self.text.clone(),
-            Some(_) => self.text().as_str().into(),
+        match self.suffix {
+            Suffix::None => self.text.clone(),
+            _ => self.written().into(),
         }
     }
 
     /// Returns the id that a stream gives to the tool call at this place among those of the message.
     #[must_use]
     pub fn tool_call(&self, index: usize) -> Arc<str> {
-        let mut text = self.text();
-        text.push("-t");
-        text.push_number(index);
-        text.as_str().into()
+        let mut text = self.written();
+        text.push_str("-t");
+        push_number(&mut text, index);
+        text.into()
     }
 
     /// Returns the id of the same message after its text was changed: a consumer that has read it
     /// cannot be told to forget a part of it.
     pub(crate) fn revised(&self) -> Self {
-        let next = self.minted.and_then(|minted| {
-            let revision = minted.revision.checked_add(1)?;
-            Some(Minted { revision, ..minted })
-        });
-        match next {
-            Some(minted) => Self::packed(&self.text, minted),
-            None => format!("{self}r1").into(),
-        }
+        format!("{self}r1").into()
     }
 
     /// Returns the place of the message in its conversation, also if the id was read from JSON. All attempts at a
@@ -208,151 +165,114 @@ impl MessageId {
     /// ```
     #[must_use]
     pub fn place(&self) -> Option<MessagePlace<'_>> {
-        let Some(minted) = self.minted else {
-            return MessagePlace::read(&self.text);
+        let (number, call) = match self.suffix {
+            Suffix::None => return MessagePlace::read(&self.text),
+            Suffix::Message(number) => (number, None),
+            Suffix::Result { message, call } => (message, Some(call.into())),
         };
         Some(MessagePlace {
             conversation: &self.text,
-            number: minted.number(),
-            call: minted.result_of.map(|call| usize::from(call.get()) - 1),
+            number,
+            call,
         })
     }
 
     /// Returns the number of a minted id, also if it was read from JSON. All attempts at a message
     /// have the same one.
     pub(crate) fn number(&self) -> Option<u32> {
-        if let Some(minted) = self.minted {
-            return Some(minted.number());
+        match self.suffix {
+            Suffix::None => {
+                // From the end: a run's id may be the caller's own, with anything in it.
+                let (_, suffix) = self.text.rsplit_once("-m")?;
+                Some(leading_number(suffix)?.0)
+            }
+            Suffix::Message(number)
+            | Suffix::Result {
+                message: number, ..
+            } => Some(number),
         }
-        // From the end: a run's id may be the caller's own, with anything in it.
-        let (_, suffix) = self.text.rsplit_once("-m")?;
-        let end = suffix.find(|character: char| !character.is_ascii_digit());
-        suffix[..end.unwrap_or(suffix.len())].parse().ok()
+    }
+
+    fn written(&self) -> String {
+        // With room for the suffix, and for that of a call.
+        let mut text = String::with_capacity(self.text.len() + 40);
+        text.push_str(&self.text);
+        self.suffix.push_to(&mut text);
+        text
     }
 }
 
-/// The text of an id while it is written. Ids are written for each event, so it needs no
-/// allocation of its own, and not `fmt`, which takes several times as long.
-struct IdText {
-    bytes: [u8; Self::ROOM],
-    length: usize,
-    /// All of it, once it has no room: a client may choose longer ids than a run mints.
-    long: String,
-}
-
-impl IdText {
-    const ROOM: usize = 120;
-
-    fn new() -> Self {
-        Self {
-            bytes: [0; Self::ROOM],
-            length: 0,
-            long: String::new(),
-        }
-    }
-
-    fn push(&mut self, text: &str) {
-        let end = self.length + text.len();
-        if self.long.is_empty()
-            && let Some(room) = self.bytes.get_mut(self.length..end)
-        {
-            room.copy_from_slice(text.as_bytes());
-            self.length = end;
-            return;
-        }
-        if self.long.is_empty() {
-            self.long = self.as_str().to_owned();
-        }
-        self.long.push_str(text);
-    }
-
-    fn push_number(&mut self, number: impl itoa::Integer) {
-        self.push(itoa::Buffer::new().format(number));
-    }
-
-    fn as_str(&self) -> &str {
-        if self.long.is_empty() {
-            // Only whole strings were copied into it.
-            std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
-        } else {
-            &self.long
+impl Suffix {
+    fn push_to(self, text: &mut String) {
+        match self {
+            Self::None => {}
+            Self::Message(number) => {
+                text.push_str("-m");
+                push_number(text, number);
+            }
+            Self::Result { message, call } => {
+                Self::Message(message).push_to(text);
+                text.push_str("-t");
+                push_number(text, call);
+                text.push_str("-result");
+            }
         }
     }
 }
 
-impl Minted {
-    /// Returns the message's number, from 0 on.
-    fn number(self) -> u32 {
-        self.number.get() - 1
-    }
-
-    fn write(self, to: &mut IdText) {
-        to.push("-m");
-        to.push_number(self.number());
-        if self.attempt > 0 {
-            to.push(".");
-            to.push_number(self.attempt);
-        }
-        if self.revision > 0 {
-            to.push("r");
-            to.push_number(self.revision);
-        }
-        if let Some(call) = self.result_of {
-            to.push("-t");
-            to.push_number(call.get() - 1);
-            to.push("-result");
-        }
-    }
+/// Appends a number. Ids are written for each call that is told of, and `fmt` takes several times as long.
+pub(crate) fn push_number(text: &mut String, number: impl itoa::Integer) {
+    text.push_str(itoa::Buffer::new().format(number));
 }
 
 impl fmt::Display for MessageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text().as_str())
+        f.write_str(&self.written())
     }
 }
 
 impl fmt::Debug for MessageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.text().as_str(), f)
+        fmt::Debug::fmt(&self.written(), f)
     }
 }
 
 impl PartialEq for MessageId {
     fn eq(&self, other: &Self) -> bool {
-        match (self.minted, other.minted) {
-            // The number first: the rest is the same in most comparisons.
-            (Some(one), Some(two)) => {
-                one == two && (Arc::ptr_eq(&self.text, &other.text) || self.text == other.text)
-            }
-            (None, None) => self.text == other.text,
+        match (self.suffix, other.suffix) {
+            (_, Suffix::None) => *self == *other.text,
             // One of them was read from JSON, where it is a string.
-            _ => self.text().as_str() == other.text().as_str(),
+            (Suffix::None, _) => *other == *self.text,
+            (own, suffix) => own == suffix && self.text == other.text,
+        }
+    }
+}
+
+impl PartialEq<str> for MessageId {
+    fn eq(&self, other: &str) -> bool {
+        match self.suffix {
+            Suffix::None => *self.text == *other,
+            // The part that is shared first: it is at hand, and the other has to be written.
+            _ => other.starts_with(&*self.text) && *self.written() == *other,
         }
     }
 }
 
 impl Eq for MessageId {}
 
-impl PartialEq<str> for MessageId {
-    fn eq(&self, other: &str) -> bool {
-        match self.minted {
-            None => *self.text == *other,
-            // The part that is shared first: it is at hand, and the others have to be written.
-            Some(_) => other.starts_with(&*self.text) && self.text().as_str() == other,
-        }
-    }
-}
-
 impl Hash for MessageId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // As the text, since a minted id equals the same id read from JSON.
-        self.text().as_str().hash(state);
+        self.written().hash(state);
     }
 }
 
 impl From<Arc<str>> for MessageId {
     fn from(text: Arc<str>) -> Self {
-        Self { text, minted: None }
+        Self {
+            text,
+            suffix: Suffix::None,
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 use std::fmt;
-use std::ops::Index;
-use std::slice;
+use std::ops::{Index, Range};
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -143,22 +142,9 @@ impl Messages {
     /// Returns an iterator over the messages from `start` on.
     #[must_use]
     pub fn range(&self, start: usize) -> Iter<'_> {
-        let full = self.full();
-        let tail = self.tail();
-        let len = self.len().saturating_sub(start);
-        match full.get(start / CHUNK..) {
-            Some([first, others @ ..]) => Iter {
-                front: first[start % CHUNK..].iter(),
-                chunks: others.iter(),
-                back: tail.iter(),
-                len,
-            },
-            _ => Iter {
-                front: [].iter(),
-                chunks: [].iter(),
-                back: tail[tail.len() - len..].iter(),
-                len,
-            },
+        Iter {
+            messages: self,
+            range: start..self.len(),
         }
     }
 
@@ -177,16 +163,8 @@ impl Messages {
     /// ```
     #[must_use]
     pub fn begins_with_clones_of(&self, messages: &[Message]) -> bool {
-        let mut left = messages;
-        for chunk in self.chunks() {
-            let here = left.len().min(chunk.len());
-            let mut pairs = left[..here].iter().zip(chunk);
-            if !pairs.all(|(one, other)| one.is_clone_of(other)) {
-                return false;
-            }
-            left = &left[here..];
-        }
-        left.is_empty()
+        let mut pairs = self.iter().zip(messages);
+        self.len() >= messages.len() && pairs.all(|(one, other)| one.is_clone_of(other))
     }
 
     /// Returns whether these are the messages of an earlier list and perhaps more, as when one is the
@@ -327,14 +305,7 @@ impl<const N: usize> From<[Message; N]> for Messages {
 
 impl From<Vec<Message>> for Messages {
     fn from(messages: Vec<Message>) -> Self {
-        // Up to a chunk, the vector is taken over as it is.
-        if messages.is_empty() || messages.len() > CHUNK {
-            return messages.into_iter().collect();
-        }
-        Self {
-            tail: Some(Arc::new(messages)),
-            ..Self::default()
-        }
+        messages.into_iter().collect()
     }
 }
 
@@ -368,46 +339,25 @@ impl fmt::Debug for Messages {
 /// An iterator over messages, from either end.
 #[derive(Clone)]
 pub struct Iter<'a> {
-    front: slice::Iter<'a, Message>,
-    chunks: slice::Iter<'a, Chunk>,
-    back: slice::Iter<'a, Message>,
-    len: usize,
+    messages: &'a Messages,
+    range: Range<usize>,
 }
 
 impl<'a> Iterator for Iter<'a> {
     type Item = &'a Message;
 
     fn next(&mut self) -> Option<&'a Message> {
-        // Saturating, since an iterator may be asked again after its end.
-        self.len = self.len.saturating_sub(1);
-        loop {
-            if let Some(message) = self.front.next() {
-                return Some(message);
-            }
-            match self.chunks.next() {
-                Some(chunk) => self.front = chunk.iter(),
-                None => return self.back.next(),
-            }
-        }
+        self.messages.get(self.range.next()?)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.len, Some(self.len))
+        self.range.size_hint()
     }
 }
 
 impl DoubleEndedIterator for Iter<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.len = self.len.saturating_sub(1);
-        loop {
-            if let Some(message) = self.back.next_back() {
-                return Some(message);
-            }
-            match self.chunks.next_back() {
-                Some(chunk) => self.back = chunk.iter(),
-                None => return self.front.next_back(),
-            }
-        }
+        self.messages.get(self.range.next_back()?)
     }
 }
 

@@ -18,6 +18,7 @@ pub use self::arguments::Arguments;
 pub use self::call_ids::CallIds;
 pub use self::media_source::MediaSource;
 pub use self::message::Message;
+pub(crate) use self::message_id::push_number;
 pub use self::message_id::{MessageId, MessagePlace};
 pub use self::messages::{Iter, Messages};
 pub use self::part::{Audio, Document, Image, Part, Reasoning, Text, ToolResult};

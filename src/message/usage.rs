@@ -41,7 +41,6 @@ impl Usage {
 
 impl Usage {
     /// Combines two usages field by field: the one list of fields that sums and differences share.
-    #[inline]
     fn combined(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
         // Without `..`, so that a field which is not combined does not compile.
         let Self {
