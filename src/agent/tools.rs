@@ -64,24 +64,14 @@ impl ToolTurn<'_> {
     /// all calls have a result. If not, the conversation says what is next.
     pub(super) async fn run(&self, pending: &PendingCalls) -> Result<bool> {
         let result = match only(pending.calls()) {
-            Some((index, call)) => {
-                // A reference: an argument of an `async fn` takes its room in the future twice.
-                match self.run_tool(&self.only_call(pending, index, call)).await {
-                    Ok(true) => return Ok(true),
-                    Ok(false) => Ok(()),
-                    Err(error) => Err(error),
-                }
-            }
-            // Boxed: the future of a run stays small, and most turns have one call.
+            // Not boxed, and a reference, since an argument of an `async fn` takes its room in the
+            // future twice: if the future of a run does not fit into the allocator's small chunks,
+            // `agent` in `benches/counts.json` has a tenth more instructions.
+            Some((index, call)) => self.run_tool(&self.only_call(pending, index, call)).await,
             None => boxed(|| self.run_several(pending)).await,
         };
-        self.end(result)
-    }
-
-    /// Ends the turn after this result of its calls. Returns whether the model is next.
-    //
-    // Results are kept even if a call fails the run: the run may have been interrupted as well, and resume.
-    fn end(&self, result: Result<()>) -> Result<bool> {
+        // Results are kept even if a call fails the run: the run may have been interrupted as well,
+        // and resume.
         let (stopped, are_answered) = self.transcript.end_turn();
         for (name, result) in &stopped {
             let results = std::slice::from_ref(result);
@@ -152,35 +142,34 @@ impl ToolTurn<'_> {
         }
     }
 
-    /// Makes a call, records its result, and then emits it. Returns whether the turn is over with it.
-    async fn run_tool(&self, made: &TurnCall<'_>) -> Result<bool> {
+    /// Makes a call, records its result, and then emits it.
+    async fn run_tool(&self, made: &TurnCall<'_>) -> Result<()> {
         let slot = match self.answer_call(made).await {
             Ok(slot) => slot,
             Err(error) => return Err(self.fail(made, error)),
         };
         // Recorded before it is emitted: a checkpoint has every result that a consumer has seen.
-        let (is_over, shown) = self.record(made, slot);
+        let shown = self.record(made, slot);
         let listeners = self.context.listeners();
         // Without the state: the future of a run would have room for it.
         let told = shown.map(|slot| listeners.tell_answers(&made.name, slot.answers()));
         if let Some(told) = told {
             told.await;
         }
-        Ok(is_over)
+        Ok(())
     }
 
-    /// Records the state of a call after it was made. Returns whether the turn is over with it, and the state if
-    /// somebody is told of it.
-    fn record(&self, made: &TurnCall<'_>, mut slot: Slot) -> (bool, Option<Slot>) {
+    /// Records the state of a call after it was made. Returns the state if somebody is told of it.
+    fn record(&self, made: &TurnCall<'_>, mut slot: Slot) -> Option<Slot> {
         // Before it is recorded, so that the transcript and the stream show the same ids.
         slot.identify(&made.name);
         let is_answered = !slot.answers().is_empty();
         let shown = (is_answered && self.context.listeners().is_told()).then(|| slot.clone());
-        let is_over = self.transcript.finish(made.slot, slot);
+        self.transcript.keep(made.slot, slot);
         if is_answered {
             made.forget_data();
         }
-        (is_over, shown)
+        shown
     }
 
     /// Records that a call has failed the run. A resumed run repeats it if that is safe; otherwise

@@ -273,12 +273,7 @@ impl<R: Request, S: CallService<R>> Start<R> for User<S> {
         let service = self.service.clone();
         let mut side = Side::new(self.kind.clone());
         side.belong(&request);
-        // The box comes first, so that the call is written into it.
-        let call = Box::write(
-            Box::new_uninit(),
-            UserCall::new(service, side, Some(request)),
-        );
-        BoxCallFuture(Box::into_pin(call))
+        BoxCallFuture(Box::pin(UserCall::new(service, side, Some(request))))
     }
 }
 
@@ -315,7 +310,6 @@ where
     R: Request,
     S: Service<R>,
 {
-    #[inline]
     fn new(service: S, side: Side, request: Option<R>) -> Self {
         let state = UserCallState::Waiting {
             service,
@@ -400,35 +394,23 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
                     }
                 }
                 Projected::Made { mut future } => {
-                    // Written where it stays: what the closure returned would be moved twice more.
-                    let mut poll = Poll::Pending;
                     // The conversion of the error is foreign code as well.
                     let polled = this.side.watch::<R, _>(|| {
                         let polled = future.as_mut().poll(cx);
-                        poll = polled.map_err(|error| Error::from(error.into()));
+                        polled.map_err(|error| Error::from(error.into()))
                     });
-                    if let Err(panic) = polled {
-                        poll = Poll::Ready(Err(panic));
-                    }
-                    break poll;
+                    break polled.unwrap_or_else(|panic| Poll::Ready(Err(panic)));
                 }
                 Projected::Over { error: Some(error) } => break Poll::Ready(Err(error.clone())),
                 Projected::Over { error: None } => return Poll::Pending,
             }
         };
-        if poll.is_pending() {
-            return Poll::Pending;
-        }
+        let result = ready!(poll);
         // The future is dropped before the result leaves, as an `async fn` would drop it.
         state.set(UserCallState::Over { error: None });
-        if let Poll::Ready(Err(error)) = poll {
-            return Poll::Ready(Err(this.side.failure::<R>(error)));
-        }
-        if let Poll::Ready(Ok(response)) = &poll {
-            this.side.count_usage::<R>(response);
-        }
-        // Never taken apart: a response is large, and its moves would be code for each service.
-        poll
+        let response = result.map_err(|error| this.side.failure::<R>(error))?;
+        this.side.count_usage::<R>(&response);
+        Poll::Ready(Ok(response))
     }
 }
 
@@ -495,7 +477,6 @@ impl Side {
         }
     }
 
-    #[cold]
     fn panicked<R: Request>(&self, panic: &str) -> Error {
         let (kind, what) = match (&self.kind, R::CALL) {
             (CodeKind::Layer(_), _) => (ErrorKind::Callback, "a layer around "),
@@ -518,7 +499,6 @@ impl Side {
     }
 
     /// Returns the error of the call for the crate.
-    #[cold]
     fn failure<R: Request>(&self, error: Error) -> Error {
         let (name, error) = match &self.kind {
             CodeKind::Handle { .. } => return error,

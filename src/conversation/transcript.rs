@@ -118,25 +118,6 @@ impl Transcript {
         self.0.lock().keep(call, slot);
     }
 
-    /// Records the state of a call after it was made, as [`keep`](Self::keep) does. If it is the only call of the
-    /// turn and has its result, ends the turn as [`end_turn`](Self::end_turn) does, and returns true.
-    pub(crate) fn finish(&self, call: usize, slot: Slot) -> bool {
-        let state = &mut *self.0.lock();
-        match slot {
-            Slot::Answered(answer) if state.calls.len() == 1 && is_answer(&answer) => {
-                state.release(call);
-                state.calls.clear();
-                state.push(answer);
-                state.order_last(1);
-                true
-            }
-            slot => {
-                state.keep(call, slot);
-                false
-            }
-        }
-    }
-
     /// Ends the turn. Returns the results of calls that were dropped while running, and whether all calls of the
     /// turn have a result.
     pub(crate) fn end_turn(&self) -> (Vec<(CallName, Message)>, bool) {

@@ -45,14 +45,6 @@ struct AttemptEmitter {
     number: u32,
 }
 
-/// Who received the deltas of a piece.
-enum Shown {
-    /// The consumer, for whom there is capacity for more, or not.
-    Told { has_room: bool },
-    /// The mappers, which have not run yet.
-    ToMappers,
-}
-
 /// A complete streamed response. Create the [`ModelResponse`](crate::ModelResponse) from it, so
 /// that the response equals what was streamed.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,12 +73,12 @@ impl Streamed {
     /// Fails with [`Protocol`](crate::ErrorKind::Protocol) for arguments of a call that has not
     /// started.
     pub fn from_pieces(pieces: impl IntoIterator<Item = Piece>) -> Result<Self> {
-        let mut builder = MessageBuilder::default();
-        pieces
-            .into_iter()
-            .try_for_each(|piece| builder.add(piece))?;
+        let mut attempt = Attempt::unseen();
+        for piece in pieces {
+            attempt.add(piece)?;
+        }
         Ok(Self {
-            message: builder.into_message(),
+            message: std::mem::take(&mut attempt.draft).into_message(),
             attempt: None,
         })
     }
@@ -156,33 +148,15 @@ impl Attempt {
     // Not an async fn, which would store the piece.
     #[inline]
     pub fn send(&mut self, piece: impl Into<Piece>) -> impl Future<Output = Result<()>> {
-        let shown = match piece.into() {
-            Piece::Delta(delta) => self.add_delta(delta),
-            Piece::Part(part) => self.add_part(part),
-            Piece::ReasoningEnd(provider) => {
-                self.draft.end_reasoning(provider);
-                Ok(Shown::Told { has_room: true })
-            }
-            Piece::TextEnd(provider) => {
-                self.draft.end_text(provider);
-                Ok(Shown::Told { has_room: true })
-            }
-            Piece::Usage(usage) => {
-                if let Some(reader) = &mut self.reader {
-                    reader.received.usage = usage;
-                }
-                Ok(Shown::Told { has_room: true })
-            }
-        };
+        let shown = self.add(piece.into());
         async move {
-            let shown = shown?;
+            let mut has_room = shown?;
             let Some(reader) = &mut self.reader else {
                 return Ok(());
             };
-            let has_room = match shown {
-                Shown::Told { has_room } => has_room,
-                Shown::ToMappers => poll_fn(|cx| reader.poll_map(cx, false)).await?,
-            };
+            if reader.has_mappers() {
+                has_room = poll_fn(|cx| reader.poll_map(cx, false)).await?;
+            }
             if has_room {
                 return Ok(());
             }
@@ -190,8 +164,26 @@ impl Attempt {
         }
     }
 
+    /// Adds a piece, and passes on what it shows: to the consumer, or to the mappers, which do not run yet.
+    /// Returns whether the consumer has capacity for more.
     #[inline]
-    fn add_delta(&mut self, mut delta: Delta) -> Result<Shown> {
+    fn add(&mut self, piece: Piece) -> Result<bool> {
+        match piece {
+            Piece::Delta(delta) => return self.add_delta(delta),
+            Piece::Part(part) => return self.add_part(part),
+            Piece::ReasoningEnd(provider) => self.draft.end_reasoning(provider),
+            Piece::TextEnd(provider) => self.draft.end_text(provider),
+            Piece::Usage(usage) => {
+                if let Some(reader) = &mut self.reader {
+                    reader.received.usage = usage;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    #[inline]
+    fn add_delta(&mut self, mut delta: Delta) -> Result<bool> {
         if let Some(reader) = &mut self.reader {
             reader.claim_id(&mut delta);
         }
@@ -200,7 +192,7 @@ impl Attempt {
     }
 
     #[inline(never)]
-    fn add_part(&mut self, mut part: Part) -> Result<Shown> {
+    fn add_part(&mut self, mut part: Part) -> Result<bool> {
         let index = message_builder::index_of_part(self.draft.len());
         let mut deltas: Vec<_> = message_builder::of_part(index, &part).collect();
         if let (Some(reader), Some(first)) = (&mut self.reader, deltas.first_mut()) {
@@ -216,18 +208,16 @@ impl Attempt {
 
     /// Passes on what was just added to the message.
     #[inline]
-    fn show(&mut self, deltas: impl Iterator<Item = Delta>) -> Result<Shown> {
+    fn show(&mut self, deltas: impl Iterator<Item = Delta>) -> Result<bool> {
         let Some(reader) = &mut self.reader else {
-            return Ok(Shown::Told { has_room: true });
+            return Ok(true);
         };
         let mappers = reader.mappers()?;
         if mappers.is_empty() {
-            return Ok(Shown::Told {
-                has_room: reader.emitter.emit(deltas, &self.draft)?,
-            });
+            return reader.emitter.emit(deltas, &self.draft);
         }
         deltas.for_each(|delta| mappers.push(delta));
-        Ok(Shown::ToMappers)
+        Ok(true)
     }
 
     /// Ends the attempt and returns the complete response.
@@ -269,7 +259,6 @@ impl Drop for Attempt {
 
 impl Reader {
     /// Gives a tool call with an empty or duplicate id a new one: results refer to calls by id.
-    #[inline]
     fn claim_id(&mut self, delta: &mut Delta) {
         if let Delta::ToolCall { index, id, .. } = delta {
             let AttemptEmitter { call, number, .. } = &self.emitter;
@@ -277,6 +266,11 @@ impl Reader {
                 call.look(|call| call.name_tool_call(*number, *index))
             });
         }
+    }
+
+    fn has_mappers(&self) -> bool {
+        let mappers = self.mappers.as_ref();
+        mappers.is_ok_and(|mappers| !mappers.is_empty())
     }
 
     fn mappers(&mut self) -> Result<&mut Mappers> {

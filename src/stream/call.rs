@@ -354,20 +354,6 @@ impl Blocks {
     /// Adds the events of a delta.
     #[inline]
     pub(super) fn write(&mut self, delta: Delta, out: &mut EventBatch<'_>) {
-        match delta {
-            // As most deltas are.
-            Delta::Text(text) if self.has_text && self.reasoning.is_none() && !text.is_empty() => {
-                out.push(EventKind::TextDelta {
-                    message: self.message.clone(),
-                    text,
-                });
-            }
-            delta => self.write_other(delta, out),
-        }
-    }
-
-    #[inline(never)]
-    fn write_other(&mut self, delta: Delta, out: &mut EventBatch<'_>) {
         if delta.is_empty() {
             return;
         }

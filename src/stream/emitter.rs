@@ -76,20 +76,10 @@ impl EventEmitter {
             invocation, run, ..
         } = &*self.0;
         let number = run.invocations.fetch_add(1, Ordering::Relaxed) + 1;
-        let id = format!("{}-a{number}", run.name).into();
         let caller = (invocation.number > 0).then(|| invocation.clone());
         let conversation = (goes_on || caller.is_none()).then(|| self.clone());
-        let goes_on = goes_on && caller.is_some();
-        let tool_call = tool_call.filter(|_| caller.is_some() && !goes_on);
         Self(Arc::new(EmitterInner {
-            invocation: Arc::new(Invocation {
-                id,
-                number,
-                path,
-                caller,
-                tool_call,
-                goes_on,
-            }),
+            invocation: Invocation::of_run(&run.name, number, path, caller, tool_call, goes_on),
             run: run.clone(),
             conversation,
             shown: Mutex::default(),

@@ -57,6 +57,27 @@ pub struct Invocation {
 }
 
 impl Invocation {
+    /// Creates the invocation of this number in a run. The tool call is known to be that in which `caller`, if
+    /// there is one, calls an agent that does not go on with its conversation.
+    pub(super) fn of_run(
+        run: &str,
+        number: u32,
+        path: Arc<str>,
+        caller: Option<Arc<Self>>,
+        tool_call: Option<Arc<str>>,
+        goes_on: bool,
+    ) -> Arc<Self> {
+        let goes_on = goes_on && caller.is_some();
+        Arc::new(Self {
+            id: format!("{run}-a{number}").into(),
+            number,
+            path,
+            tool_call: tool_call.filter(|_| caller.is_some() && !goes_on),
+            caller,
+            goes_on,
+        })
+    }
+
     /// Returns the agent's name. Empty for the run itself.
     #[must_use]
     pub fn agent(&self) -> &str {

@@ -315,7 +315,8 @@ impl<M: Mapper> Stage for M {
         mapped: &mut Vec<Delta>,
         is_end: bool,
     ) -> Result<bool> {
-        // A single delta, as nearly always, stays in its list: a second one would cost two moves.
+        // A single delta stays in its list: two moves for each mapper are a fifth of the instructions of
+        // `delta of a run, to AG-UI, 10 mappers` in `benches/counts.json`.
         if deltas.len() == 1 && mapped.is_empty() && !is_end {
             let Poll::Ready(ready) = self.poll_ready(cx) else {
                 return Ok(false);

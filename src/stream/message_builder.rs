@@ -2,7 +2,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::delta::Delta;
-use super::piece::Piece;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Arguments, Message, Part, ProviderData, Reasoning, Role, Text, ToolCall};
 
@@ -55,29 +54,6 @@ impl MessageBuilder {
                 });
             }
             Delta::Arguments { index, json } => self.arguments(*index)?.push_str(json),
-        }
-        Ok(())
-    }
-
-    /// Adds a piece that nobody else needs.
-    pub(super) fn add(&mut self, piece: Piece) -> Result<()> {
-        match piece {
-            Piece::Delta(Delta::Text(text))
-                if !matches!(self.parts.last(), Some(BuiltPart::Text(_))) =>
-            {
-                self.parts.push(BuiltPart::Text(text));
-            }
-            Piece::Delta(Delta::Arguments { index, json }) => match self.arguments(index)? {
-                // Moved: most arguments come in one piece, and may be long.
-                none if none.is_empty() => *none = json,
-                arguments => arguments.push_str(&json),
-            },
-            Piece::Delta(delta) => self.push(&delta)?,
-            Piece::Part(part) => self.push_part(part),
-            Piece::ReasoningEnd(provider) => self.end_reasoning(provider),
-            Piece::TextEnd(provider) => self.end_text(provider),
-            // A message has none: it is for an attempt that does not finish.
-            Piece::Usage(_) => {}
         }
         Ok(())
     }

@@ -69,15 +69,7 @@ impl Observed {
             None => {
                 let number = run.invocations.fetch_add(1, Ordering::Relaxed) + 1;
                 let caller = caller.map(|caller| caller.0.invocation.clone());
-                let goes_on = goes_on && caller.is_some();
-                Arc::new(Invocation {
-                    id: format!("{}-a{number}", run.id).into(),
-                    number,
-                    path,
-                    tool_call: tool_call.filter(|_| caller.is_some() && !goes_on),
-                    caller,
-                    goes_on,
-                })
+                Invocation::of_run(&run.id, number, path, caller, tool_call, goes_on)
             }
         };
         Some(Self(Arc::new(ObservedAgent {
