@@ -1,9 +1,17 @@
-//! The agent loop compared with a handwritten one.
+//! The agent loop compared with two loops by hand.
 //!
-//! Both make 20 model calls and 19 tool calls, with the same model, messages and arguments. Both
-//! parse the arguments into the tool's type with a path in the error, catch the tool's panics,
-//! count tokens, and stop when a token is cancelled.
+//! All make 20 model calls and 19 tool calls, with the same model, messages and arguments. The
+//! independent loop is that of `support/by_hand.rs`, which has structs of its own. The other uses
+//! this crate's messages, requests and responses; like the agent, it has a path in the error of an
+//! argument, catches the tool's panics, and stops when a token is cancelled.
 
+#[path = "support/by_hand.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "shared; nothing reads its messages"
+)]
+mod by_hand;
 mod support;
 
 use std::panic::AssertUnwindSafe;
@@ -15,23 +23,25 @@ use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
 use tower_agent::message::{Messages, ToolCall, ToolResult};
 use tower_agent::{Agent, AgentRequest, BoxError, Message, Part, Usage};
 
-use self::support::work::{self, Add};
-use self::support::{Measured, Race, finish};
+use self::support::work::{self, Add, SUMS};
+use self::support::{Race, finish};
 
-const SUMS: usize = 19;
 const CALLS: f64 = (2 * SUMS + 1) as f64;
 
 fn main() {
     let plain = agent(0);
     let watched = agent(5);
 
+    let independent = by_hand::Loop::new(SUMS, 0);
+
     let mut race = Race::default();
     race.enter("by hand", || {
-        let (messages, usage) = finish(by_hand(
-            Message::user("Count to 19."),
-            CancellationToken::new(),
-        ))
-        .unwrap();
+        let (history, tokens) = finish(independent.run("Count to 19.")).unwrap();
+        assert_eq!((history.len(), tokens), (40, 2200));
+    });
+    race.enter("by hand, with the crate's types", || {
+        let question = Message::user("Count to 19.");
+        let (messages, usage) = finish(with_own_types(question, CancellationToken::new())).unwrap();
         assert_eq!((messages.len(), usage.total()), (40, 2200));
     });
     for (name, agent) in [("agent", &plain), ("agent, 10 callbacks a call", &watched)] {
@@ -44,31 +54,29 @@ fn main() {
         });
     }
     let results = race.run();
-    let [by_hand, plain, watched] = &results[..] else {
+    let [by_hand, own_types, plain, watched] = &results[..] else {
         unreachable!()
     };
 
     println!("20 model calls and 19 tool calls a run\n");
-    println!("| | us a run | x by hand | ns a call over by hand | allocations a run | KiB a run |");
+    println!(
+        "| | us a run | times by hand | times by hand with the crate's types | allocations a run | KiB a run |"
+    );
     println!("|---|--:|--:|--:|--:|--:|");
     for measured in &results {
-        row(measured, by_hand);
+        println!(
+            "| {} | {:.1} | {:.2} | {:.2} | {} | {:.1} |",
+            measured.name,
+            measured.nanoseconds() / 1e3,
+            measured.ratio(by_hand),
+            measured.ratio(own_types),
+            measured.allocations.count,
+            measured.allocations.bytes as f64 / 1024.0,
+        );
     }
     println!(
         "\na callback, with its share of the band: {:.0} ns a call",
         watched.over(plain) / CALLS / 10.0
-    );
-}
-
-fn row(measured: &Measured, base: &Measured) {
-    println!(
-        "| {} | {:.1} | {:.2} | {:.0} | {} | {:.1} |",
-        measured.name,
-        measured.nanoseconds() / 1e3,
-        measured.ratio(base),
-        measured.over(base) / CALLS,
-        measured.allocations.count,
-        measured.allocations.bytes as f64 / 1024.0,
     );
 }
 
@@ -85,8 +93,8 @@ fn agent(pairs: usize) -> Agent {
     builder.build().unwrap()
 }
 
-/// The same by hand, without an agent.
-async fn by_hand(
+/// The loop by hand, with the types of this crate.
+async fn with_own_types(
     question: Message,
     cancelled: CancellationToken,
 ) -> Result<(Messages, Usage), BoxError> {

@@ -351,8 +351,8 @@ fn a_team() -> Agent {
 #[test]
 fn nothing_allocates_more_than_was_written_down() {
     let expected = counted::expected();
-    for row in counted::ROWS {
-        let mut run = (row.make)();
+    for row in counted::rows() {
+        let mut run = row.make();
         run();
         let counted = allocations::of(run).count as f64 / row.per_run as f64;
         let expected = expected[row.name].allocations;

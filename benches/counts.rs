@@ -7,7 +7,7 @@
 //! ```sh
 //! cargo bench --bench counts                # shows them beside benches/counts.json
 //! cargo bench --bench counts -- --check     # fails where one grew by more than its margin, or faster than its size
-//! cargo bench --bench counts -- --write     # renews the file
+//! cargo bench --bench counts -- --write     # renews the file, and the tables of benches/README.md
 //! ```
 //!
 //! The bench runs itself under callgrind with two numbers of runs; the difference is the cost of
@@ -23,8 +23,10 @@ mod counted;
 #[path = "support/growing.rs"]
 #[allow(unreachable_pub, reason = "beside what is shared")]
 mod growing;
+#[path = "support/tables.rs"]
+#[allow(unreachable_pub, reason = "beside what is shared")]
+mod tables;
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::{env, fs, panic, thread};
@@ -32,8 +34,9 @@ use std::{env, fs, panic, thread};
 use tower_agent::BoxError;
 
 use self::callgrind::Program;
-use self::counted::{CLOSURES, COLUMNS, Count, FILE, MARGIN, ROWS, Row};
+use self::counted::{CLOSURES, COLUMNS, Count, FILE, MARGIN, Row, rows};
 use self::growing::{GROWTHS, Growth};
+use self::tables::Counts;
 
 /// The two numbers of runs, after one warm-up run.
 const RUNS: [usize; 2] = [10, 60];
@@ -51,18 +54,20 @@ fn main() -> Result<ExitCode, BoxError> {
     }
     let asked = |flag| arguments.iter().any(|argument| argument == flag);
     let program = Program::new()?;
-    let is_steep = is_any_steep(&program)?;
+    let (growth, is_steep) = grown(&program)?;
     if asked("--growth") {
         return Ok(exit_code(is_steep));
     }
-    let counted = in_parallel(ROWS, |row| count(&program, row))?;
-    let mut counts: BTreeMap<_, _> = ROWS.iter().map(|row| row.name).zip(counted).collect();
+    let rows = rows();
+    let counted = in_parallel(&rows, |row| count(&program, row))?;
+    let mut counts: Counts = rows.iter().map(|row| row.name).zip(counted).collect();
     let [ten, twenty] = CLOSURES.map(|name| counts[name]);
     let closure = rounded(COLUMNS.map(|column| (column.of(&twenty) - column.of(&ten)) / 780.0));
     counts.insert(counted::CLOSURE, closure);
     let writes = asked("--write");
     let grew = if writes {
         fs::write(FILE, written(&counts)?)?;
+        tables::write(&counts, &growth)?;
         false
     } else {
         compare(&counts)
@@ -87,8 +92,8 @@ fn work_for(name: &str, runs: usize) -> Result<(), BoxError> {
             (growth.ok_or("there is no such growth")?.make)(size.parse()?)
         }
         None => {
-            let row = ROWS.iter().find(|row| row.name == name);
-            (row.ok_or("there is no such row")?.make)()
+            let row = rows().into_iter().find(|row| row.name == name);
+            row.ok_or("there is no such row")?.make()
         }
     };
     (0..=runs).for_each(|_| run());
@@ -146,11 +151,12 @@ fn count(program: &Program, row: &Row) -> Result<Count, BoxError> {
     ]))
 }
 
-/// Counts the work of growing size and prints it; returns whether some grows faster than its size.
-fn is_any_steep(program: &Program) -> Result<bool, BoxError> {
+/// Counts the work of growing size and prints it; returns the table, and whether some grows faster
+/// than its size.
+fn grown(program: &Program) -> Result<(String, bool), BoxError> {
     let mut steep = Vec::new();
-    println!("| | sizes | instructions for one of them | exponent |");
-    println!("|---|---|---|--:|");
+    let mut table = "| | sizes | instructions for one of them | exponent | at most |\n".to_owned();
+    table += "|---|---|---|--:|--:|\n";
     for growth in GROWTHS {
         let totals = in_parallel(&growth.sizes, |size| count_size(program, growth, *size))?;
         let [.., smaller, larger] = growth.sizes;
@@ -158,27 +164,29 @@ fn is_any_steep(program: &Program) -> Result<bool, BoxError> {
             return Err("too few sizes".into());
         };
         let exponent = (of_larger / of_smaller).ln() / (larger as f64 / smaller as f64).ln();
+        let sizes = growth.sizes.map(|size| tables::number(size as f64));
         let each = totals
             .iter()
             .zip(growth.sizes)
-            .map(|(total, size)| format!("{:.0}", total / size as f64));
-        println!(
-            "| {} | {} | {} | {exponent:.2} |",
+            .map(|(total, size)| tables::number(total / size as f64));
+        table += &format!(
+            "| {} | {} | {} | {exponent:.2} | {} |\n",
             growth.name,
-            growth.sizes.map(|size| size.to_string()).join(", "),
-            each.collect::<Vec<_>>().join(", "),
+            sizes.join("; "),
+            each.collect::<Vec<_>>().join("; "),
+            growth.most,
         );
         if exponent > growth.most {
             steep.push((growth.name, growth.most));
         }
     }
+    println!("{table}");
     for (name, most) in &steep {
         println!(
-            "\n{name}: the exponent is greater than {most}. Find what looks at everything before."
+            "{name}: the exponent is greater than {most}. Find what looks at everything before."
         );
     }
-    println!();
-    Ok(!steep.is_empty())
+    Ok((table, !steep.is_empty()))
 }
 
 /// Returns the instructions of one run of this size.
@@ -201,13 +209,21 @@ fn rounded([instructions, allocations, atomics, misses]: [f64; 4]) -> Count {
     }
 }
 
+/// The names of all counts, in the order of the output.
+fn names() -> impl Iterator<Item = &'static str> {
+    rows()
+        .into_iter()
+        .map(|row| row.name)
+        .chain([counted::CLOSURE])
+}
+
 /// Prints the counts beside those of the file; returns whether one grew.
-fn compare(counts: &BTreeMap<&str, Count>) -> bool {
+fn compare(counts: &Counts) -> bool {
     let expected = counted::expected();
     let (mut grew, mut fell) = (false, false);
     println!("| | {} |", COLUMNS.map(|column| column.name).join(" | | "));
     println!("|---{}|", "|--:|--:".repeat(COLUMNS.len()));
-    for name in ROWS.iter().map(|row| row.name).chain([counted::CLOSURE]) {
+    for name in names() {
         print!("| {name} |");
         for column in COLUMNS {
             let count = column.of(&counts[name]);
@@ -246,7 +262,7 @@ fn compare(counts: &BTreeMap<&str, Count>) -> bool {
 
 /// Prints the protocols that cost too much beside chat completions, and telemetry that costs too
 /// much although nobody receives it; returns whether there are any.
-fn is_any_dear(counts: &BTreeMap<&str, Count>) -> bool {
+fn is_any_dear(counts: &Counts) -> bool {
     let of_chat = counted::BY_CHAT.map(|name| (name.trim_end_matches(counted::CHAT), counts[name]));
     let mut is_any = false;
     for (name, count) in counts {
@@ -269,9 +285,8 @@ fn is_any_dear(counts: &BTreeMap<&str, Count>) -> bool {
 }
 
 /// Returns the counts in the file's format, one line each.
-fn written(counts: &BTreeMap<&str, Count>) -> Result<String, BoxError> {
-    let names = ROWS.iter().map(|row| row.name).chain([counted::CLOSURE]);
-    let lines: Result<Vec<_>, BoxError> = names
+fn written(counts: &Counts) -> Result<String, BoxError> {
+    let lines: Result<Vec<_>, BoxError> = names()
         .map(|name| {
             Ok(format!(
                 "    {}: {}",

@@ -3,6 +3,13 @@
 //!
 //! The runs make their tool calls, and then wait for a model that does not respond.
 
+#[path = "support/by_hand.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "shared; nothing reads its messages"
+)]
+mod by_hand;
 mod support;
 
 use std::future::{Future, pending};
@@ -27,6 +34,11 @@ fn main() {
     let count = if is_bench() { 10_000 } else { 10 };
     println!("| {count} at once | bytes each | blocks each | aim, bytes |");
     println!("|---|--:|--:|--:|");
+    row(
+        "for comparison: the history of a loop by hand, after 20",
+        history_by_hand(count, SUMS),
+        String::new(),
+    );
     row(
         "`agent.run`, before a tool call",
         run(count, 0),
@@ -100,6 +112,12 @@ fn agent(model: impl tower_agent::model::ModelService) -> Agent {
         .max_iterations(u32::MAX)
         .build()
         .unwrap()
+}
+
+/// What a loop by hand has to keep: its messages, as plain structs.
+fn history_by_hand(count: usize, sums: usize) -> Allocations {
+    let by_hand = by_hand::Loop::new(sums, 0);
+    each(count, |_| finish(by_hand.run("Count.")).unwrap())
 }
 
 fn run(count: usize, sums: usize) -> Allocations {

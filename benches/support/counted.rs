@@ -8,7 +8,7 @@ mod deltas;
 #[path = "journal.rs"]
 mod journal;
 #[path = "middleware.rs"]
-mod middleware;
+pub mod middleware;
 #[path = "protocols.rs"]
 mod protocols;
 #[path = "work.rs"]
@@ -27,14 +27,8 @@ use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use serde::Deserialize;
 use tower_agent::callback::{Bundle, after_model, after_tool, before_model, before_tool};
 use tower_agent::stream::observer;
-use tower_agent::{Agent, AgentBuilder, AgentRequest, Tool};
+use tower_agent::{Agent, AgentBuilder, AgentRequest};
 use tower_agent_agui::AgUi;
-use tower_agent_durable::journal::Durable;
-use tower_agent_middleware::budget::{Budget, Limit, Limits};
-use tower_agent_middleware::context_window::ContextWindow;
-use tower_agent_middleware::flow::{Flow, ToolFlow};
-use tower_agent_middleware::loop_guard::LoopGuard;
-use tower_agent_middleware::tool_search::ToolSearch;
 use tower_agent_otel::OpenTelemetry;
 use tower_agent_providers::anthropic::Messages;
 use tower_agent_providers::gemini::{GenerateContent, Interactions};
@@ -46,28 +40,57 @@ use tracing_subscriber::prelude::*;
 
 use self::by_hand::Loop;
 use self::deltas::{DELTAS, WORD};
-use self::journal::InMemory;
-use self::work::{Hooks, finish};
-
-/// Tool calls per run; there is one more model call.
-const SUMS: usize = 19;
+use self::middleware::MIDDLEWARE;
+use self::work::{Hooks, SUMS, finish};
 
 /// Tool calls of one turn that run at once.
 const AT_ONCE: usize = 100;
 
 /// A row to count.
+#[derive(Clone, Copy)]
 pub struct Row {
     pub name: &'static str,
     /// How often the counted operation runs in one run.
     pub per_run: usize,
-    /// Sets up the row and returns one run of it.
-    pub make: fn() -> Box<dyn FnMut()>,
+    work: Work,
 }
 
-/// The rows, in the order of the output.
-pub const ROWS: &[Row] = &[
-    run("by hand", || by_hand(0)),
-    run("agent", || agent(work::agent(SUMS))),
+#[derive(Clone, Copy)]
+enum Work {
+    /// Sets up the row and returns one run of it.
+    Of(fn() -> Box<dyn FnMut()>),
+    /// A run of an agent to which something was added.
+    InAgent(fn(AgentBuilder) -> AgentBuilder),
+}
+
+impl Row {
+    /// Sets up the row and returns one run of it.
+    pub fn make(&self) -> Box<dyn FnMut()> {
+        match self.work {
+            Work::Of(make) => make(),
+            Work::InAgent(add) => agent(add(work::agent(SUMS))),
+        }
+    }
+}
+
+/// All rows, in the order of the output.
+pub fn rows() -> Vec<Row> {
+    let middleware = MIDDLEWARE.iter().map(|middleware| Row {
+        name: middleware.name,
+        per_run: 1,
+        work: Work::InAgent(middleware.add),
+    });
+    let mut rows = RUNS.to_vec();
+    rows.extend(middleware);
+    rows.extend(DELTAS_OF_A_RUN);
+    rows.extend(PROTOCOLS);
+    rows
+}
+
+/// Runs of 20 model calls and 19 tool calls.
+pub const RUNS: &[Row] = &[
+    run(BY_HAND, || by_hand(0)),
+    run(AGENT, || agent(work::agent(SUMS))),
     run("by hand, 10 boxed callbacks of 2 hooks", || by_hand(10)),
     run("agent, 10 callbacks of 2 async hooks", || agent(hooked(10))),
     run(CLOSURES[0], || agent(closures(10))),
@@ -75,59 +98,53 @@ pub const ROWS: &[Row] = &[
     run("agent, watched", watched),
     run("agent, observed by nobody", || observed(false)),
     run("agent, observed", || observed(true)),
-    run("agent, each call journaled in memory", journaled),
     run(UNHEARD[0].0, || agent(telemetry(OpenTelemetry::new()))),
     run(
         "agent, OpenTelemetry, spans and metrics exported to nobody",
         exported,
     ),
-    run("agent, `Flow` with ten tools", || {
-        agent(guarded(work::agent(SUMS)))
-    }),
-    run("agent, `ContextWindow`", || {
-        agent(work::agent(SUMS).on_model(ContextWindow::new(100_000)))
-    }),
-    run("agent, `ToolSearch` in ten tools", || agent(searching())),
-    run("agent, `LoopGuard`", || {
-        agent(work::agent(SUMS).on_model(LoopGuard::new()))
-    }),
-    run("agent, a part of a `Budget`", || agent(with_budget_part())),
     Row {
-        name: "tool call, 100 of them at once",
+        name: AT_ONCE_ROW,
         per_run: AT_ONCE,
-        make: at_once,
+        work: Work::Of(at_once),
     },
+];
+
+/// The run of a loop that is not this crate's, and of an agent.
+pub const BY_HAND: &str = "by hand";
+pub const AGENT: &str = "agent";
+
+/// One of many tool calls of a turn.
+pub const AT_ONCE_ROW: &str = "tool call, 100 of them at once";
+
+/// A streamed delta of a run.
+pub const DELTAS_OF_A_RUN: &[Row] = &[
+    delta("delta, written by hand", || {
+        Box::new(deltas::written_by_hand)
+    }),
     delta(
         "delta, made and written by `serde_json` alone",
         written_alone,
     ),
-    delta("delta of a run, not translated", || streamed(0)),
+    delta(DELTA, || streamed(0)),
     delta(UNHEARD[1].0, unheard),
     delta("delta of a run, `Flow` with ten tools", || {
-        streamed_by(guarded(deltas::agent(DELTAS, 0)))
+        streamed_by(middleware::flow(deltas::agent(DELTAS, 0)))
     }),
-    delta("delta of a run, `Redact`", || {
-        streamed_by(deltas::agent(DELTAS, 0).callbacks(middleware::redacting()))
+    delta(REDACTED_DELTA, || {
+        streamed_by(middleware::redact(deltas::agent(DELTAS, 0)))
     }),
-    delta("delta of a run, to AG-UI", || served(0)),
+    delta(TO_AGUI, || served(0)),
     delta("delta of a run, to AG-UI, 10 mappers", || served(10)),
-    idle("model call", middleware::bare),
-    idle("model call, `CallRetry`", middleware::retry),
-    idle("model call, `CallTimeout`", middleware::timeout),
-    idle("model call, `Fallback`", middleware::fallback),
-    idle("model call, `Budget`", middleware::budget),
-    idle("model call, `Guardrail`", middleware::guardrail),
-    idle("model call, `Redact`", middleware::redact),
-    idle("model call, `CircuitBreaker`", middleware::circuit_breaker),
-    idle("model call, `RateLimit`", middleware::rate_limit),
-    idle("model call, `Cache`, a replay", middleware::cache),
-    idle(
-        "model call, `AdaptiveConcurrency`",
-        middleware::adaptive_concurrency,
-    ),
-    idle("model call, `Hedge`", middleware::hedge),
-    idle("model call, `Pool` of four", middleware::pool),
-    idle("model call, `Router`", middleware::router),
+];
+
+/// Rows of deltas that aims are about.
+pub const DELTA: &str = "delta of a run, not translated";
+pub const REDACTED_DELTA: &str = "delta of a run, `Redact`";
+pub const TO_AGUI: &str = "delta of a run, to AG-UI";
+
+/// A message of a request to a provider, and a delta of its response.
+pub const PROTOCOLS: &[Row] = &[
     message("message to Anthropic", protocols::encoded::<Messages>),
     message(BY_CHAT[0], protocols::encoded::<Chat>),
     message("message to Responses", protocols::encoded::<Responses>),
@@ -139,6 +156,9 @@ pub const ROWS: &[Row] = &[
     message("message to Ollama", protocols::encoded::<ollama::Chat>),
     word("delta from Anthropic", || {
         protocols::decoded::<Messages>(protocols::ANTHROPIC)
+    }),
+    word("delta from chat completions, read by hand", || {
+        Box::new(protocols::read_by_hand)
     }),
     word(
         "delta from chat completions, read by `serde_json` alone",
@@ -173,12 +193,12 @@ pub const CLOSURE: &str = "a sync closure";
 pub const UNHEARD: [(&str, &str, f64); 2] = [
     (
         "agent, OpenTelemetry that nobody receives",
-        "agent",
+        AGENT,
         100.0 * 39.0,
     ),
     (
         "delta of a run, OpenTelemetry that nobody receives",
-        "delta of a run, not translated",
+        DELTA,
         1.0,
     ),
 ];
@@ -194,15 +214,7 @@ const fn run(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
     Row {
         name,
         per_run: 1,
-        make,
-    }
-}
-
-const fn idle(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
-    Row {
-        name,
-        per_run: middleware::CALLS,
-        make,
+        work: Work::Of(make),
     }
 }
 
@@ -210,7 +222,7 @@ const fn message(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
     Row {
         name,
         per_run: protocols::MESSAGES,
-        make,
+        work: Work::Of(make),
     }
 }
 
@@ -218,7 +230,7 @@ const fn word(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
     Row {
         name,
         per_run: protocols::WORDS,
-        make,
+        work: Work::Of(make),
     }
 }
 
@@ -226,7 +238,7 @@ const fn delta(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
     Row {
         name,
         per_run: DELTAS,
-        make,
+        work: Work::Of(make),
     }
 }
 
@@ -310,18 +322,11 @@ fn by_hand(hooks: usize) -> Box<dyn FnMut()> {
     })
 }
 
-fn journaled() -> Box<dyn FnMut()> {
-    agent(work::agent(SUMS).global_callbacks(Durable::new(InMemory::default())))
-}
-
 fn agent(builder: AgentBuilder) -> Box<dyn FnMut()> {
     let agent = builder.build().unwrap();
     Box::new(move || {
         let response = finish(agent.run(AgentRequest::new("Count to 19."))).unwrap();
-        assert_eq!(
-            (response.messages().len(), response.usage().total()),
-            (2 * SUMS + 2, 2200)
-        );
+        assert_eq!(response.messages().len(), 2 * SUMS + 2);
     })
 }
 
@@ -332,30 +337,6 @@ fn at_once() -> Box<dyn FnMut()> {
         let response = finish(agent.run(AgentRequest::new("Add."))).unwrap();
         assert_eq!(response.messages().len(), AT_ONCE + 3);
     })
-}
-
-/// The guard, with ten tools declared and nothing that breaks a rule.
-fn guarded(builder: AgentBuilder) -> AgentBuilder {
-    let mut flow = Flow::new().tool("add", ToolFlow::trusted());
-    for number in 1..10 {
-        let send = ToolFlow::action().data(["/body"]).recipients("/to");
-        flow = flow.tool(format!("send_{number}"), send);
-    }
-    builder.global_callbacks(flow)
-}
-
-/// A search in ten tools, of which the model needs none.
-fn searching() -> AgentBuilder {
-    let many = (0..10).map(|number| Tool::function(format!("tool_{number}"), "", |_: ()| "done"));
-    let search = ToolSearch::new(many);
-    work::agent(SUMS).tools(search.tools()).on_model(search)
-}
-
-/// An agent with a part of a budget that it does not use up.
-fn with_budget_part() -> AgentBuilder {
-    let budget = Budget::new(Limits::new().model_calls(1000));
-    let part = budget.carve([Limit::ModelCalls(100)]);
-    work::agent(SUMS).global_callbacks(budget).callbacks(part)
 }
 
 fn hooked(callbacks: usize) -> AgentBuilder {

@@ -15,6 +15,9 @@ use tower_agent::{
     Part, Request, Result, Role, Tool, Usage,
 };
 
+/// Tool calls of a run; there is one more model call.
+pub const SUMS: usize = 19;
+
 /// Runs a future that never waits.
 pub fn finish<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
