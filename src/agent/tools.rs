@@ -150,13 +150,23 @@ impl ToolTurn<'_> {
         };
         // Recorded before it is emitted: a checkpoint has every result that a consumer has seen.
         let shown = self.record(made, slot);
-        let listeners = self.context.listeners();
-        // Without the state: the future of a run would have room for it.
-        let told = shown.map(|slot| listeners.tell_answers(&made.name, slot.answers()));
-        if let Some(told) = told {
+        if let Some(told) = self.tell(made, shown) {
             told.await;
         }
         Ok(())
+    }
+
+    /// Tells of the result of a call. Returns a future that waits until the consumer has made room.
+    //
+    // Apart, so that the future of a run has no room for the state.
+    fn tell<'a>(
+        &'a self,
+        made: &TurnCall<'_>,
+        shown: Option<Slot>,
+    ) -> Option<impl Future<Output = ()> + use<'a>> {
+        let slot = shown?;
+        let listeners = self.context.listeners();
+        listeners.tell_answers(&made.name, slot.answers())
     }
 
     /// Records the state of a call after it was made. Returns the state if somebody is told of it.

@@ -82,18 +82,18 @@ impl Listeners {
         }
     }
 
-    /// Tells all of them of the messages that a tool call has brought, and then waits for the
-    /// consumer.
+    /// Tells all of them of the messages that a tool call has brought. Returns a future that waits
+    /// until the consumer has made room, if there is one.
     pub(crate) fn tell_answers<'a>(
         &'a self,
         call: &CallName,
         messages: &[Message],
-    ) -> impl Future<Output = ()> + use<'a> {
+    ) -> Option<impl Future<Output = ()> + use<'a>> {
         if let Some(observed) = &self.observed {
             observed.tell_results(call, messages);
         }
-        let emitter = self.emitter.as_ref();
-        finish(emitter.map(|emitter| emitter.emit_answers(call, messages)))
+        let emitter = self.emitter.as_ref()?;
+        Some(emitter.emit_answers(call, messages))
     }
 
     /// Tells all of them of the messages that a tool call has brought, without waiting.
