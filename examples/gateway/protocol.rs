@@ -293,7 +293,7 @@ pub(crate) fn completion(id: &str, response: &ModelResponse) -> Value {
     }
     json!({
         "id": id, "object": "chat.completion", "created": now(),
-        "model": response.metadata().model(),
+        "model": response.metadata().model,
         "choices": [{
             "index": 0, "message": answer,
             "finish_reason": response.finish_reason().to_string(),

@@ -351,12 +351,12 @@ impl fmt::Display for Error {
 
 /// Writes where the error came from, as far as it is known.
 fn write_origin(f: &mut fmt::Formatter<'_>, metadata: &Metadata) -> fmt::Result {
-    let status = metadata.status().map(|status| status.to_string());
+    let status = metadata.status.map(|status| status.to_string());
     let origin = [
-        ("", metadata.endpoint()),
+        ("", metadata.endpoint.as_deref()),
         ("status ", status.as_deref()),
-        ("code ", metadata.error_code()),
-        ("request ", metadata.request_id()),
+        ("code ", metadata.error_code.as_deref()),
+        ("request ", metadata.request_id.as_deref()),
     ];
     let known = origin.map(|(name, value)| value.map(|value| format!("{name}{value}")));
     match &known.into_iter().flatten().collect::<Vec<_>>()[..] {

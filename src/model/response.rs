@@ -1,5 +1,6 @@
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,8 +28,9 @@ pub struct ModelResponse {
     finish_reason: FinishReason,
     #[serde(default)]
     usage: Usage,
-    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
-    metadata: Metadata,
+    /// `None` if nothing is known, so that a response without it has no allocation for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    metadata: Option<Arc<Metadata>>,
     #[serde(skip)]
     attempt: Option<u32>,
     #[serde(default)]
@@ -79,7 +81,7 @@ impl ModelResponse {
             message,
             finish_reason,
             usage: Usage::default(),
-            metadata: Metadata::default(),
+            metadata: None,
             attempt: None,
             origin: Origin::default(),
             is_given: false,
@@ -201,7 +203,7 @@ impl ModelResponse {
     /// Sets the provider's metadata.
     #[must_use]
     pub fn with_metadata(mut self, metadata: Metadata) -> Self {
-        self.metadata = metadata;
+        self.metadata = (!metadata.is_empty()).then(|| Arc::new(metadata));
         self
     }
 
@@ -237,7 +239,8 @@ impl ModelResponse {
     /// Returns the provider's metadata, such as headers and the request id.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
-        &self.metadata
+        static UNKNOWN: LazyLock<Metadata> = LazyLock::new(Metadata::default);
+        self.metadata.as_deref().unwrap_or_else(|| &UNKNOWN)
     }
 
     /// Returns the number of the attempt that streamed this response, if it was streamed.

@@ -193,10 +193,10 @@ impl AnswerFormat {
 
 /// Returns how a provider asked for the schema, and why.
 fn chosen_by_provider(metadata: &Metadata) -> String {
-    if let Some(reason) = metadata.answer_tool() {
+    if let Some(reason) = &metadata.answer_tool {
         return format!("the schema was that of the tool `final_answer`, since {reason}");
     }
-    match metadata.described_schema() {
+    match &metadata.described_schema {
         Some(reason) => format!("the schema stood in the instructions, since {reason}"),
         None => "the schema was sent as the response format".to_owned(),
     }

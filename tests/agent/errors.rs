@@ -79,13 +79,12 @@ fn an_error_says_what_happened_and_its_causes_once() {
         chain(&told),
         "tool failed: the price is no number <- invalid digit found in string"
     );
+    let mut metadata = Metadata::default();
+    metadata.status = Some(429);
+    metadata.request_id = Some("req_1".into());
     let limited = Error::new(ErrorKind::RateLimited, "slow down")
         .with_retry_after(Duration::from_millis(1500))
-        .with_metadata(
-            Metadata::default()
-                .with_status(429)
-                .with_request_id("req_1"),
-        );
+        .with_metadata(metadata);
     assert_eq!(
         limited.to_string(),
         "rate limited: slow down (status 429, request req_1); retry after 1.5 s"

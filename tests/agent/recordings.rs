@@ -297,13 +297,12 @@ async fn parallel_tools_are_matched_by_name_and_arguments() {
 }
 
 fn busy() -> Error {
+    let mut metadata = Metadata::default();
+    metadata.status = Some(529);
+    metadata.request_id = Some("req_1".into());
     Error::new(ErrorKind::Overloaded, "busy")
         .with_retry_after(Duration::from_millis(1500))
-        .with_metadata(
-            Metadata::default()
-                .with_status(529)
-                .with_request_id("req_1"),
-        )
+        .with_metadata(metadata)
 }
 
 #[tokio::test(start_paused = true)]

@@ -745,7 +745,8 @@ async fn an_answer_in_a_code_block_is_read() {
 #[tokio::test]
 async fn the_error_of_a_wrong_answer_says_how_the_model_was_asked() {
     let described = |reason: &str| {
-        let metadata = Metadata::default().with_described_schema(reason);
+        let mut metadata = Metadata::default();
+        metadata.described_schema = Some(reason.to_owned());
         Turn::response(ModelResponse::from_text("no").with_metadata(metadata))
     };
     for (turn, mode, chosen) in [

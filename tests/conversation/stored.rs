@@ -40,11 +40,12 @@ fn read<T: DeserializeOwned>(stored: Value) -> T {
 }
 
 fn metadata() -> Metadata {
-    Metadata::default()
-        .with_status(429)
-        .with_request_id("req_1")
-        .with_model("m-2026")
-        .with_rate_limit("x-ratelimit-remaining", "0")
+    let mut metadata = Metadata::default();
+    metadata.status = Some(429);
+    metadata.request_id = Some("req_1".into());
+    metadata.model = Some("m-2026".into());
+    metadata.rate_limits = [("x-ratelimit-remaining".into(), "0".into())].into();
+    metadata
 }
 
 #[test]

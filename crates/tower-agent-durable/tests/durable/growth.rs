@@ -1,8 +1,8 @@
 //! How much a database grows: by what is new.
 
+use test_support::property::sample;
 use tower::{Layer, ServiceExt};
 use tower_agent::testing::{ScriptedModel, Turn};
-use test_support::property::sample;
 use tower_agent::{Agent, AgentRequest, Effect};
 use tower_agent_durable::journal::{Durable, Journal};
 use tower_agent_durable::{Session, SessionKey, SessionLayer, SessionStore, Sqlite};

@@ -115,4 +115,3 @@ pub(crate) fn check_questions(folder: &Path, points: &[String], what: &str) {
         );
     }
 }
-

@@ -89,7 +89,8 @@ fn result(response: &ModelResponse) -> Result<CreateMessageResult, ErrorData> {
         1 => SamplingMessage::new(Role::Assistant, content.remove(0)),
         _ => SamplingMessage::new_multiple(Role::Assistant, content),
     };
-    let model = response.metadata().model().unwrap_or("unknown").to_owned();
+    let model = response.metadata().model.clone();
+    let model = model.unwrap_or_else(|| "unknown".to_owned());
     let stop = match response.finish_reason() {
         FinishReason::Length => CreateMessageResult::STOP_REASON_END_MAX_TOKEN,
         _ => CreateMessageResult::STOP_REASON_END_TURN,

@@ -312,7 +312,7 @@ impl Limits {
         metadata: &Metadata,
         usage: Usage,
     ) -> Cost {
-        let served = metadata.model();
+        let served = metadata.model.as_deref();
         let settings = request.settings();
         let requested = settings.model.as_deref();
         match &self.cost {
@@ -335,7 +335,7 @@ impl Limits {
                 let requested = table.or_default(requested);
                 // The model that has answered, which may be another than the one that was asked
                 // for.
-                let provider = metadata.provider();
+                let provider = metadata.provider.as_deref();
                 let own = table.price_at(provider, served.unwrap_or(requested));
                 let price = own
                     .or_else(|| table.price_at(provider, requested))
@@ -347,7 +347,7 @@ impl Limits {
                 let is_long = cache == Some(CacheRetention::Long);
                 let written = usage.cache_write_tokens;
                 // The provider's word counts more than the request.
-                let long = metadata.long_cache_write_tokens();
+                let long = metadata.long_cache_write_tokens;
                 let long = long.unwrap_or(if is_long { written } else { 0 });
                 let cost = price.map(|price| price.cost_with(usage, long.min(written)));
                 Cost {

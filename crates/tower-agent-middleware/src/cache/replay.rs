@@ -75,7 +75,7 @@ impl Replay for ModelRequest {
             FinishReason::Stop | FinishReason::ToolCalls
         );
         // A callback's own response is not the model's, and may not hold the next time.
-        is_whole && !response.metadata().is_cut() && response.origin() == Origin::Service
+        is_whole && !response.metadata().is_cut && response.origin() == Origin::Service
     }
 
     async fn renew(
@@ -118,18 +118,10 @@ impl Replay for ModelRequest {
 /// Returns the metadata of a replay: without the cost, and without limits that were those of then.
 fn without_cost(metadata: &Metadata) -> Metadata {
     let mut replayed = Metadata::default();
-    if let Some(status) = metadata.status() {
-        replayed = replayed.with_status(status);
-    }
-    if let Some(id) = metadata.request_id() {
-        replayed = replayed.with_request_id(id);
-    }
-    if let Some(id) = metadata.response_id() {
-        replayed = replayed.with_response_id(id);
-    }
-    if let Some(model) = metadata.model() {
-        replayed = replayed.with_model(model);
-    }
+    replayed.status = metadata.status;
+    replayed.request_id.clone_from(&metadata.request_id);
+    replayed.response_id.clone_from(&metadata.response_id);
+    replayed.model.clone_from(&metadata.model);
     replayed
 }
 

@@ -135,9 +135,11 @@ impl Plan {
 
 /// Returns the error of a provider that has had too many requests.
 fn refused(wait: Duration) -> Error {
+    let mut metadata = Metadata::default();
+    metadata.status = Some(429);
     Error::new(ErrorKind::RateLimited, "too many requests (on purpose)")
         .with_retry_after(wait)
-        .with_metadata(Metadata::default().with_status(429))
+        .with_metadata(metadata)
 }
 
 /// Returns the error of a call whose connection broke.

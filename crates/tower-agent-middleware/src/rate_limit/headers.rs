@@ -1,6 +1,8 @@
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
+use tower_agent::message::Metadata;
+
 /// The report of a provider about its own limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Report {
@@ -19,10 +21,10 @@ pub(super) struct Reported {
 
 impl Report {
     /// Reads the headers of a response. Those that are not understood are left out.
-    pub(super) fn read<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+    pub(super) fn read(metadata: &Metadata) -> Self {
         let mut report = Self::default();
         let mut input_tokens = Reported::default();
-        for (name, value) in headers {
+        for (name, value) in &metadata.rate_limits {
             let Some((field, resource)) = split(name) else {
                 continue;
             };

@@ -15,7 +15,6 @@ use crate::key_of::KeyOf;
 use crate::lock::lock;
 use crate::sweep::Sweep;
 use tower_agent::error::{CallSite, Error, ErrorKind, Result};
-use tower_agent::message::Metadata;
 
 /// The resolution of `tokio`'s timers.
 const TICK: Duration = Duration::from_millis(1);
@@ -171,7 +170,7 @@ impl<R: Metered> RatePermit<R> {
         let total = R::usage(response).total();
         // Tokens that no one has counted are those that were reserved.
         let used = if total == 0 { self.reserved } else { total };
-        let report = R::metadata(response).map(report).unwrap_or_default();
+        let report = R::metadata(response).map(Report::read).unwrap_or_default();
         self.settle(used, false, report, None);
     }
 
@@ -185,12 +184,8 @@ impl<R: Metered> RatePermit<R> {
         let closed_for = error
             .retry_after()
             .filter(|_| error.kind() == ErrorKind::RateLimited);
-        self.settle(
-            used,
-            error.is_ending(),
-            report(error.metadata()),
-            closed_for,
-        );
+        let report = Report::read(error.metadata());
+        self.settle(used, error.is_ending(), report, closed_for);
     }
 
     /// Returns what a call has used that has no end.
@@ -218,10 +213,6 @@ impl<R: Metered> RatePermit<R> {
         self.store.update_later(&self.limit, change);
         self.queue.settle(&self.line, self.reserved, used);
     }
-}
-
-fn report(metadata: &Metadata) -> Report {
-    Report::read(metadata.rate_limits())
 }
 
 impl<R: Metered> Permit<R::Response> for RatePermit<R> {

@@ -71,25 +71,18 @@ impl Hider {
     }
 
     fn metadata(&self, original: &Metadata) -> Metadata {
-        let mut hidden = Metadata::default().with_cut(original.is_cut());
-        if let Some(cost) = original.cost() {
-            hidden = hidden.with_cost(cost);
-        }
-        if let Some(status) = original.status() {
-            hidden = hidden.with_status(status);
-        }
-        if let Some(id) = original.request_id() {
-            hidden = hidden.with_request_id(self.seen(id));
-        }
-        if let Some(id) = original.response_id() {
-            hidden = hidden.with_response_id(self.seen(id));
-        }
-        if let Some(model) = original.model() {
-            hidden = hidden.with_model(self.seen(model));
-        }
-        for (name, value) in original.rate_limits() {
-            hidden = hidden.with_rate_limit(self.seen(name), self.seen(value));
-        }
+        let seen = |text: &Option<String>| text.as_deref().map(|text| self.seen(text));
+        let mut hidden = Metadata::default();
+        hidden.is_cut = original.is_cut;
+        hidden.cost = original.cost;
+        hidden.status = original.status;
+        hidden.request_id = seen(&original.request_id);
+        hidden.response_id = seen(&original.response_id);
+        hidden.model = seen(&original.model);
+        let limits = original.rate_limits.iter();
+        hidden.rate_limits = limits
+            .map(|(name, value)| (self.seen(name), self.seen(value)))
+            .collect();
         hidden
     }
 

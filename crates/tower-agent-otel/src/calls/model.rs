@@ -337,10 +337,10 @@ impl Callback<ModelRequest> for Innermost {
             let mut seen = watched.lock();
             // A layer may send several requests in one call, and each has spent tokens.
             seen.usage = Some(seen.usage.unwrap_or_default() + response.usage());
-            seen.model = response.metadata().model().map(str::to_owned);
+            seen.model = response.metadata().model.clone();
             if watched.0.has_span {
                 seen.finish_reason = Some(response.finish_reason().to_string());
-                seen.response_id = response.metadata().response_id().map(str::to_owned);
+                seen.response_id = response.metadata().response_id.clone();
             }
         }
         Ok(Action::Continue)

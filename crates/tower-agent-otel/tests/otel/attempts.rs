@@ -275,7 +275,8 @@ async fn a_span_describes_the_last_request_and_its_answer() {
         next.run(request).await
     });
     let cut = ModelResponse::new(Message::assistant("ha")).with_finish_reason(FinishReason::Length);
-    let metadata = Metadata::default().with_model("roadrunner-2");
+    let mut metadata = Metadata::default();
+    metadata.model = Some("roadrunner-2".into());
     let whole = ModelResponse::from_text("half and half").with_metadata(metadata);
     let model = ScriptedModel::new([Turn::response(cut), Turn::response(whole)]);
     let agent = Agent::builder(model)

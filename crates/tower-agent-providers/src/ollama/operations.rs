@@ -29,14 +29,11 @@ impl Operation<EmbedRequest> for Chat {
         &self,
         request: &EmbedRequest,
         body: &[u8],
-        metadata: Metadata,
+        mut metadata: Metadata,
     ) -> Result<EmbedResponse, Fault> {
         let answer: OllamaEmbeddings = json::read(body, "the response")?;
         let embeddings = required(answer.embeddings, "embeddings", self, body)?;
-        let metadata = match answer.model {
-            Some(model) => metadata.with_model(model),
-            None => metadata,
-        };
+        metadata.model = answer.model;
         embeddings_of(request, embeddings, answer.prompt_eval_count, metadata)
     }
 }

@@ -32,17 +32,14 @@ impl Operation<EmbedRequest> for Chat {
         &self,
         request: &EmbedRequest,
         body: &[u8],
-        metadata: Metadata,
+        mut metadata: Metadata,
     ) -> Result<EmbedResponse, Fault> {
         let mut answer: OpenAiEmbeddings = json::read(body, "the response")?;
         let mut data = required(answer.data.take(), "embeddings", self, body)?;
         // They may come in any order; without an index, in that of the texts.
         data.sort_by_key(|embedding| embedding.index);
         let embeddings = data.into_iter().map(|embedding| embedding.embedding);
-        let metadata = match answer.model {
-            Some(model) => metadata.with_model(model),
-            None => metadata,
-        };
+        metadata.model = answer.model;
         let tokens = answer.usage.prompt_tokens;
         embeddings_of(request, embeddings.collect(), tokens, metadata)
     }

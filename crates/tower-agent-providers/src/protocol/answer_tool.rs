@@ -138,11 +138,8 @@ impl<D: Decoder> Decoder for AnswerDecoder<D> {
         self.decoder.model()
     }
 
-    fn metadata(&self, metadata: Metadata) -> Metadata {
-        let metadata = self.decoder.metadata(metadata);
-        match self.reason {
-            Some(reason) => metadata.with_answer_tool(reason),
-            None => metadata,
-        }
+    fn describe(&self, metadata: &mut Metadata) {
+        self.decoder.describe(metadata);
+        metadata.answer_tool = self.reason.map(Into::into);
     }
 }

@@ -59,11 +59,9 @@ pub trait Decoder: Send {
         None
     }
 
-    /// Returns the metadata with what the response says about itself beside id and model, such as its
-    /// cost. Defaults to the same metadata.
-    fn metadata(&self, metadata: Metadata) -> Metadata {
-        metadata
-    }
+    /// Adds what the response says about itself beside id and model, such as its cost. Defaults to
+    /// nothing.
+    fn describe(&self, _: &mut Metadata) {}
 }
 
 /// Replaces what is known of a response, such as its id, which most events repeat.

@@ -157,12 +157,13 @@ impl Config {
     /// Adds the method and the URL of the call: a wrong base URL is seen at once.
     pub(super) fn located(&self, error: Error, method: &Method, path: &str) -> Error {
         // An error of a model below knows its own.
-        if error.metadata().endpoint().is_some() {
+        if error.metadata().endpoint.is_some() {
             return error;
         }
         let path = path.split('?').next().unwrap_or_default();
         let endpoint = self.secrets.hide(&format!("{method} {}{path}", self.base));
-        let metadata = error.metadata().clone().with_endpoint(endpoint);
+        let mut metadata = error.metadata().clone();
+        metadata.endpoint = Some(endpoint);
         error.with_metadata(metadata)
     }
 

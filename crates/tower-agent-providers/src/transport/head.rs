@@ -43,21 +43,20 @@ const SNIPPET: usize = 200;
 impl ResponseHead {
     pub(super) fn new(status: StatusCode, headers: HeaderMap, config: Arc<Config>) -> Self {
         let secrets = &config.secrets;
-        let mut metadata = Metadata::default().with_status(status.as_u16());
-        if let Some(provider) = config.provider {
-            metadata = metadata.with_provider(provider);
-        }
+        let mut metadata = Metadata::default();
+        metadata.status = Some(status.as_u16());
+        metadata.provider = config.provider.map(Into::into);
         // A server can put anything into its headers, also the key that it received.
-        if let Some(id) = REQUEST_IDS.iter().find_map(|name| text(&headers, name)) {
-            metadata = metadata.with_request_id(secrets.hide(id));
-        }
+        let request_id = REQUEST_IDS.iter().find_map(|name| text(&headers, name));
+        metadata.request_id = request_id.map(|id| secrets.hide(id));
         for (name, value) in &headers {
             if RATE_LIMITS
                 .iter()
                 .any(|prefix| name.as_str().starts_with(prefix))
                 && let Ok(value) = value.to_str()
             {
-                metadata = metadata.with_rate_limit(name.as_str(), secrets.hide(value));
+                let limits = &mut metadata.rate_limits;
+                limits.insert(name.as_str().to_owned(), secrets.hide(value));
             }
         }
         Self {
@@ -117,7 +116,7 @@ impl ResponseHead {
         }
         let error = connection::broke(error);
         // An error of a layer below may come from a response of its own, and knows its status.
-        match error.metadata().status() {
+        match error.metadata().status {
             Some(_) => error,
             None => error.with_metadata(self.metadata.clone()),
         }
@@ -148,7 +147,7 @@ impl ResponseHead {
         }
     }
 
-    fn error(&self, fault: &Fault, status: Option<StatusCode>, metadata: Metadata) -> Error {
+    fn error(&self, fault: &Fault, status: Option<StatusCode>, mut metadata: Metadata) -> Error {
         let kind = fault.kind(status);
         let mut message = self.config.secrets.hide(fault.message());
         let quote = fault
@@ -163,10 +162,7 @@ impl ResponseHead {
         if kind == ErrorKind::Auth {
             message.push_str(&self.config.key_hint());
         }
-        let metadata = match fault.code() {
-            Some(code) => metadata.with_error_code(self.config.secrets.hide(code)),
-            None => metadata,
-        };
+        metadata.error_code = fault.code().map(|code| self.config.secrets.hide(code));
         let mut error = Error::new(kind, message).with_metadata(metadata);
         // The head cannot know how the body would end.
         let should_retry = should_retry(&self.headers).filter(|_| kind != ErrorKind::Protocol);
@@ -204,15 +200,12 @@ fn completed(mut metadata: Metadata, decoder: &impl Decoder, config: &Config) ->
     if let Some(id) = decoder.id() {
         let id = config.secrets.hide(id);
         // The header's id is the one that a provider's support asks for.
-        if metadata.request_id().is_none() {
-            metadata = metadata.with_request_id(id.clone());
-        }
-        metadata = metadata.with_response_id(id);
+        metadata.request_id.get_or_insert_with(|| id.clone());
+        metadata.response_id = Some(id);
     }
-    if let Some(model) = decoder.model() {
-        metadata = metadata.with_model(config.secrets.hide(model));
-    }
-    decoder.metadata(metadata)
+    metadata.model = decoder.model().map(|model| config.secrets.hide(model));
+    decoder.describe(&mut metadata);
+    metadata
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {

@@ -206,7 +206,8 @@ fn with_described_schema(
     let Some(reason) = reason else {
         return response;
     };
-    let metadata = response.metadata().clone().with_described_schema(reason);
+    let mut metadata = response.metadata().clone();
+    metadata.described_schema = Some(reason.into());
     response.with_metadata(metadata)
 }
 

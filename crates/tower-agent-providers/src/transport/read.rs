@@ -204,7 +204,8 @@ fn finish(
     usage: StatedUsage,
 ) -> ModelResponse {
     let config = head.config();
-    let metadata = usage.add_to(head.into_metadata(&decoder));
+    let mut metadata = head.into_metadata(&decoder);
+    metadata.stated_usage = usage.into_json();
     let response = decoder.finish(streamed).with_metadata(metadata);
     // A word of the server's, which may be anything that it was sent.
     let FinishReason::Other(word) = response.finish_reason() else {

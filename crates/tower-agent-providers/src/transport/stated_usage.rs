@@ -1,7 +1,5 @@
 use serde_json::{Map, Value};
 
-use tower_agent::message::Metadata;
-
 /// The usage as the server states it, if it is to be kept.
 #[derive(Debug)]
 pub(super) struct StatedUsage {
@@ -33,11 +31,8 @@ impl StatedUsage {
         }
     }
 
-    /// Adds the usage, if there is one.
-    pub(super) fn add_to(self, metadata: Metadata) -> Metadata {
-        if self.fields.is_empty() {
-            return metadata;
-        }
-        metadata.with_stated_usage(Value::Object(self.fields))
+    /// Returns the usage, if there is one.
+    pub(super) fn into_json(self) -> Option<Value> {
+        (!self.fields.is_empty()).then(|| Value::Object(self.fields))
     }
 }

@@ -64,21 +64,20 @@ async fn a_full_answer() {
     assert_eq!((usage.input_tokens, usage.output_tokens), (20, 10));
     assert_eq!((usage.cached_input_tokens, usage.reasoning_tokens), (5, 7));
     let metadata = response.metadata();
-    assert_eq!(metadata.status(), Some(200));
-    assert_eq!(metadata.request_id(), Some("req_1"));
-    assert_eq!(metadata.model(), Some("gpt-4o-2024-08-06"));
-    let limits: Vec<_> = metadata.rate_limits().collect();
+    assert_eq!(metadata.status, Some(200));
+    assert_eq!(metadata.request_id.as_deref(), Some("req_1"));
+    assert_eq!(metadata.model.as_deref(), Some("gpt-4o-2024-08-06"));
     let expected = [
-        ("x-ratelimit-remaining-requests", "99"),
-        ("x-ratelimit-reset-tokens", "6m0s"),
+        ("x-ratelimit-remaining-requests".into(), "99".into()),
+        ("x-ratelimit-reset-tokens".into(), "6m0s".into()),
     ];
-    assert_eq!(limits, expected);
+    assert_eq!(metadata.rate_limits, expected.into());
 }
 
 #[tokio::test]
 async fn the_body_names_the_request_if_no_header_does() {
     assert_eq!(
-        read(full()).await.metadata().request_id(),
+        read(full()).await.metadata().request_id.as_deref(),
         Some("chatcmpl-1")
     );
 }
@@ -121,8 +120,11 @@ async fn escaped_words_are_unescaped() {
     }"#;
     let response = answered(whole(200, &[], body)).await.unwrap();
     assert_eq!(response.finish_reason(), &FinishReason::Length);
-    assert_eq!(response.metadata().request_id(), Some("chatcmpl-1"));
-    assert_eq!(response.metadata().model(), Some("org/gpt"));
+    assert_eq!(
+        response.metadata().request_id.as_deref(),
+        Some("chatcmpl-1")
+    );
+    assert_eq!(response.metadata().model.as_deref(), Some("org/gpt"));
     let calls: Vec<_> = response
         .message()
         .tool_calls()
@@ -146,8 +148,8 @@ async fn words_of_another_type_are_not_said() {
         let choice = json!({ "message": message, "finish_reason": wrong });
         let response = read(json!({ "id": wrong, "model": wrong, "choices": [choice] })).await;
         assert_eq!(response.finish_reason(), &FinishReason::ToolCalls);
-        assert_eq!(response.metadata().request_id(), None);
-        assert_eq!(response.metadata().model(), None);
+        assert_eq!(response.metadata().request_id, None);
+        assert_eq!(response.metadata().model, None);
         let calls: Vec<_> = response
             .message()
             .tool_calls()
@@ -342,7 +344,7 @@ async fn no_choices() {
         let error = answered(reply(200, &body)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol);
         assert_eq!(error.message(), "the response has no choices");
-        assert_eq!(error.metadata().status(), Some(200));
+        assert_eq!(error.metadata().status, Some(200));
     }
 }
 

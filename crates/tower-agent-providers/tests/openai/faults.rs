@@ -48,10 +48,13 @@ async fn every_status() {
         assert_eq!(error.kind(), kind, "{status}");
         assert_eq!(error.message(), "It went wröng.");
         assert_eq!(error.is_retryable(), retryable, "{status}");
-        assert_eq!(error.metadata().status(), Some(status));
-        assert_eq!(error.metadata().request_id(), Some("req_1"));
-        let limits: Vec<_> = error.metadata().rate_limits().collect();
-        assert_eq!(limits, [("x-ratelimit-limit-requests", "60")]);
+        assert_eq!(error.metadata().status, Some(status));
+        assert_eq!(error.metadata().request_id.as_deref(), Some("req_1"));
+        let limits = &error.metadata().rate_limits;
+        assert_eq!(
+            *limits,
+            [("x-ratelimit-limit-requests".into(), "60".into())].into()
+        );
         assert_eq!(error.retry_after(), None);
     }
 }
@@ -195,7 +198,7 @@ async fn a_call_that_the_server_rejected_is_the_answer() {
             assert_eq!(found, calls);
             assert_eq!(*response.finish_reason(), FinishReason::ToolCalls);
             // A budget is not told that it cost nothing.
-            assert!(response.metadata().is_cut());
+            assert!(response.metadata().is_cut);
         }
     }
 }
@@ -327,7 +330,7 @@ async fn the_providers_code_and_the_reason_of_the_server_behind_are_kept() {
     ] {
         for status in [400, 200] {
             let error = failed(reply(status, &body)).await;
-            assert_eq!(error.metadata().error_code(), code, "{body}");
+            assert_eq!(error.metadata().error_code.as_deref(), code, "{body}");
             let shown = code.map(|code| format!(", code {code}"));
             assert!(
                 error.to_string().contains(&shown.unwrap_or_default()),
@@ -363,7 +366,11 @@ async fn every_error_of_a_call_names_its_method_and_url() {
             .await
             .unwrap_err();
         let endpoint = format!("POST {}/v1/chat/completions", server.base_url);
-        assert_eq!(error.metadata().endpoint(), Some(&*endpoint), "{error}");
+        assert_eq!(
+            error.metadata().endpoint.as_deref(),
+            Some(&*endpoint),
+            "{error}"
+        );
         assert!(
             error.to_string().contains(&format!("({endpoint}")),
             "{error}"
@@ -374,14 +381,14 @@ async fn every_error_of_a_call_names_its_method_and_url() {
     let error = call(gone, ModelRequest::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connection);
     let endpoint = "POST http://127.0.0.1:1/[hidden]/chat/completions";
-    assert_eq!(error.metadata().endpoint(), Some(endpoint));
+    assert_eq!(error.metadata().endpoint.as_deref(), Some(endpoint));
 }
 
 #[tokio::test]
 async fn an_answer_does_not_say_where_it_came_from() {
     let server = Server::start([says("ok")]).await;
     let response = call(server.model(), ModelRequest::default()).await.unwrap();
-    assert_eq!(response.metadata().endpoint(), None);
+    assert_eq!(response.metadata().endpoint, None);
 }
 
 #[tokio::test]
@@ -559,7 +566,7 @@ async fn an_error_inside_a_plain_answer() {
         let error = failed(reply(200, &body)).await;
         assert_eq!((error.kind(), error.message()), (kind, "Sorry."), "{body}");
         assert_eq!(error.is_retryable(), retryable, "{body}");
-        assert_eq!(error.metadata().status(), Some(200));
+        assert_eq!(error.metadata().status, Some(200));
         let choice = json!({ "choices": [{ "error": body["error"], "message": {} }] });
         assert_eq!(failed(reply(200, &choice)).await.kind(), kind, "{choice}");
         let list = json!([body]);
@@ -582,7 +589,7 @@ async fn an_error_inside_a_stream() {
             let error = response.unwrap_err();
             assert_eq!((error.kind(), error.message()), (kind, "Sorry."), "{said}");
             assert_eq!(error.is_retryable(), retryable, "{said}");
-            assert_eq!(error.metadata().request_id(), Some("req_1"));
+            assert_eq!(error.metadata().request_id.as_deref(), Some("req_1"));
             assert_eq!(deltas(chunks), [text("Hel")]);
         }
     }

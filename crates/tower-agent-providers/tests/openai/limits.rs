@@ -71,6 +71,6 @@ async fn an_error_without_end_is_the_error_of_its_status() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Overloaded);
-    assert_eq!(error.metadata().status(), Some(503));
+    assert_eq!(error.metadata().status, Some(503));
     assert!(error.message().contains("overloaded"), "{error}");
 }

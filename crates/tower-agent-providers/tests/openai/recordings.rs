@@ -51,7 +51,7 @@ fn ask(text: &str) -> ModelRequest {
 
 /// The text of an error without the address of the server, which differs in a replay.
 fn without_server(error: &Error) -> String {
-    let endpoint = error.metadata().endpoint().unwrap();
+    let endpoint = error.metadata().endpoint.as_deref().unwrap();
     error.to_string().replace(endpoint, "POST")
 }
 

@@ -161,7 +161,7 @@ async fn headers_without_secrets_are_shown() {
 async fn a_key_is_hidden_in_what_the_head_of_an_answer_says() {
     let headers = [("x-request-id", KEY), ("x-ratelimit-reset-requests", KEY)];
     let error = error_of(whole(429, &headers, "{}"), with_key).await;
-    assert_eq!(error.metadata().request_id(), Some("[hidden]"));
+    assert_eq!(error.metadata().request_id.as_deref(), Some("[hidden]"));
     assert_hidden(&error, KEY);
 }
 

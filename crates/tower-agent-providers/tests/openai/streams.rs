@@ -57,9 +57,12 @@ async fn a_full_stream() {
     let usage = response.usage();
     assert_eq!((usage.input_tokens, usage.output_tokens), (20, 10));
     assert_eq!((usage.cached_input_tokens, usage.reasoning_tokens), (5, 7));
-    assert_eq!(response.metadata().request_id(), Some("req_1"));
-    assert_eq!(response.metadata().model(), Some("gpt-4o-2024-08-06"));
-    assert_eq!(response.metadata().status(), Some(200));
+    assert_eq!(response.metadata().request_id.as_deref(), Some("req_1"));
+    assert_eq!(
+        response.metadata().model.as_deref(),
+        Some("gpt-4o-2024-08-06")
+    );
+    assert_eq!(response.metadata().status, Some(200));
 }
 
 /// A stream with everything that a split could break: two lines of data, comments, both line ends,
@@ -226,7 +229,7 @@ async fn a_stream_that_ends_early() {
         assert_eq!(error.kind(), ErrorKind::Protocol);
         assert!(error.message().contains("ended early"), "{error}");
         assert!(error.is_retryable());
-        assert_eq!(error.metadata().request_id(), Some("req_1"));
+        assert_eq!(error.metadata().request_id.as_deref(), Some("req_1"));
     }
 }
 
@@ -252,7 +255,7 @@ async fn a_connection_that_breaks() {
         "{error}"
     );
     assert!(error.is_retryable());
-    assert_eq!(error.metadata().request_id(), Some("req_1"));
+    assert_eq!(error.metadata().request_id.as_deref(), Some("req_1"));
     assert_eq!(deltas, [text("Hel")]);
 }
 
@@ -375,7 +378,7 @@ async fn a_stream_that_is_cut_before_its_usage_is_marked() {
         let response = response.unwrap();
         assert_eq!(response.text(), "Hel");
         assert_eq!(response.usage().total(), total, "{body}");
-        assert_eq!(response.metadata().is_cut(), is_cut, "{body}");
+        assert_eq!(response.metadata().is_cut, is_cut, "{body}");
         // In another process as well.
         let saved = serde_json::to_value(&response).unwrap();
         let read: ModelResponse = serde_json::from_value(saved).unwrap();
@@ -394,7 +397,7 @@ async fn a_stream_whose_usage_was_not_requested_is_not_cut() {
     settings.extra.insert("stream_options".into(), Value::Null);
     let request = ModelRequest::default().with_settings(settings);
     let (response, _) = stream(server.model(), request).await;
-    assert!(!response.unwrap().metadata().is_cut());
+    assert!(!response.unwrap().metadata().is_cut);
 }
 
 /// Cut at every byte: an error, or the whole text with its usage or the mark.
@@ -412,7 +415,7 @@ async fn a_cut_stream_is_never_a_whole_one() {
         let Ok(response) = response else { continue };
         assert_eq!(response.text(), "Hello", "{end}");
         let is_counted = response.usage().total() == 30;
-        assert_ne!(is_counted, response.metadata().is_cut(), "{end}");
+        assert_ne!(is_counted, response.metadata().is_cut, "{end}");
     }
 }
 

@@ -330,13 +330,16 @@ async fn request_ids_and_rate_limits_have_several_names() {
         ("anthropic-ratelimit-tokens-remaining", "5"),
     ];
     let error = failed(whole(500, &headers, "")).await;
-    assert_eq!(error.metadata().request_id(), Some("req_2"));
-    let limits: Vec<_> = error.metadata().rate_limits().collect();
-    assert_eq!(limits, [("anthropic-ratelimit-tokens-remaining", "5")]);
+    assert_eq!(error.metadata().request_id.as_deref(), Some("req_2"));
+    let limits = &error.metadata().rate_limits;
+    assert_eq!(
+        *limits,
+        [("anthropic-ratelimit-tokens-remaining".into(), "5".into())].into()
+    );
     let server = Server::start([whole(200, &[], "{}"), whole(200, &headers, "{}")]).await;
     for id in ["id_of_the_body", "req_2"] {
         let response = call(model(&server), ModelRequest::default()).await.unwrap();
-        assert_eq!(response.metadata().request_id(), Some(id));
+        assert_eq!(response.metadata().request_id.as_deref(), Some(id));
     }
 }
 

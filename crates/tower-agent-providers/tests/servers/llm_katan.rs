@@ -95,7 +95,7 @@ async fn errors() {
         .await
         .unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Auth, "{refused:?}");
-    assert_eq!(refused.metadata().status(), Some(401));
+    assert_eq!(refused.metadata().status, Some(401));
     assert!(!format!("{refused} {refused:?}").contains("wrong-key"));
     let empty = call(client(&server, KEY), ModelRequest::default())
         .await

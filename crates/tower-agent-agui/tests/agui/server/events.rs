@@ -18,8 +18,8 @@ use tower_agent_agui::{
 };
 
 use super::client::{Reply, parse, post, send};
-use crate::watched::Watched;
 use super::{agent, app, input, rules, serve};
+use crate::watched::Watched;
 
 #[tokio::test]
 async fn events_are_lines_of_data_with_line_feeds_alone_and_headers_that_keep_them_moving() {

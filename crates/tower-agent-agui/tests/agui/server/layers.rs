@@ -27,8 +27,8 @@ use tower_http::trace::TraceLayer;
 use tower_http::validate_request::ValidateRequestHeaderLayer;
 
 use super::client::{post, send};
-use crate::watched::Watched;
 use super::{Served, agent, app, input, rules};
+use crate::watched::Watched;
 
 fn greeter() -> AgUi {
     AgUi::new(agent([Turn::from_text("hi")]))

@@ -13,8 +13,8 @@ use tower::ServiceExt;
 use tower_agent_agui::AgUi;
 
 use super::client::{Reply, post, send};
-use crate::watched::Watched;
 use super::{Served, input, serve};
+use crate::watched::Watched;
 
 /// A server whose model must not be called.
 async fn unused() -> (Served, Watched) {

@@ -9,8 +9,8 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower_agent_agui::{AgUi, InputErrorKind, RunAgentInput};
 
 use super::client::{Reply, post, send};
-use crate::watched::Watched;
 use super::{Served, agent, app, input, serve};
+use crate::watched::Watched;
 use tower_agent::testing::Turn;
 
 /// Starts a run in a thread of its own.

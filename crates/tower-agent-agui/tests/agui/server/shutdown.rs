@@ -22,8 +22,8 @@ use tower_agent_agui::{
 };
 
 use super::client::{parse, post, send};
-use crate::watched::Watched;
 use super::{Served, agent, app, input, rules, serve};
+use crate::watched::Watched;
 
 const LONG: Duration = Duration::from_secs(3600);
 

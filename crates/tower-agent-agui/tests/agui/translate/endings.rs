@@ -13,8 +13,8 @@ use tower_agent_agui::{
     on_translate_error, wrap_translate,
 };
 
-use crate::watched::Watched;
 use super::{customs, error, input, names, open, presets, run, text};
+use crate::watched::Watched;
 
 /// Runs the endless agent until it ends, which only the translation can do.
 fn ends(change: impl FnOnce(AgUiBuilder) -> AgUiBuilder) -> Vec<Event> {

@@ -24,8 +24,8 @@ use tower_agent_agui::{
     TranslateRequest, TranslateResponse, after_translate, before_translate, wrap_translate,
 };
 
-use crate::any::any_event;
 use super::{open, presets, rules, wire};
+use crate::any::any_event;
 use test_support::property::cases;
 
 // The agent.

@@ -22,7 +22,8 @@ fn a_run_on_a_server_that_is_killed_at_any_point_ends_as_if_it_had_not_been() {
     let Some(server) = Server::start("journal-kill") else {
         return;
     };
-    let (points, asked, compared) = kill_at_each_point(|| Program::on_server(&server), sample(4, 1));
+    let (points, asked, compared) =
+        kill_at_each_point(|| Program::on_server(&server), sample(4, 1));
     // One of four is in the middle of each call of a tool.
     assert!(asked >= 2, "asked {asked} times");
     assert!(compared >= points, "compared {compared} passes");

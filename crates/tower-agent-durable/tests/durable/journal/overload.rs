@@ -19,7 +19,10 @@ use crate::support::{Count, calling, counting};
 /// Returns the number of runs, and the time that a call may wait for a connection.
 fn load() -> (usize, Duration) {
     // All of them take longer than a call may wait.
-    sample((400, Duration::from_millis(250)), (10_000, Duration::from_secs(10)))
+    sample(
+        (400, Duration::from_millis(250)),
+        (10_000, Duration::from_secs(10)),
+    )
 }
 
 /// Makes all runs at once. Each has two model calls and a payment.

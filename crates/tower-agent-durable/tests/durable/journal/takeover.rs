@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::runtime::{self, Runtime};
 use test_support::property::sample;
+use tokio::runtime::{self, Runtime};
 use tower_agent_durable::journal::{Begun, Journal, JournalError};
 
 use super::kill::at_each;

@@ -108,10 +108,13 @@ async fn headers_and_refusals_that_one_process_sees_hold_in_the_others() {
         call(limit.layer(ScriptedModel::always(turn)), reserving(1))
     };
 
-    let headers = Metadata::default()
-        .with_rate_limit("x-ratelimit-limit-requests", "100")
-        .with_rate_limit("x-ratelimit-remaining-requests", "0")
-        .with_rate_limit("x-ratelimit-reset-requests", "100s");
+    let mut headers = Metadata::default();
+    headers.rate_limits = [
+        ("x-ratelimit-limit-requests".into(), "100".into()),
+        ("x-ratelimit-remaining-requests".into(), "0".into()),
+        ("x-ratelimit-reset-requests".into(), "100s".into()),
+    ]
+    .into();
     let answer = ModelResponse::from_text("fine").with_usage(Usage::new(1, 1));
     let answer = Turn::response(answer.with_metadata(headers));
     asking(&one, "headers", answer).await.unwrap();

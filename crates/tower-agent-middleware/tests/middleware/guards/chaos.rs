@@ -112,7 +112,7 @@ async fn a_refusal_says_when_to_come_again_and_makes_no_call() {
     let error = call(model, ModelRequest::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::RateLimited);
     assert_eq!(error.retry_after(), Some(SECOND * 7));
-    assert_eq!(error.metadata().status(), Some(429));
+    assert_eq!(error.metadata().status, Some(429));
     inner.assert_done();
 }
 

@@ -187,11 +187,8 @@ impl Decoder for MessagesReader {
         self.model.as_deref()
     }
 
-    fn metadata(&self, metadata: Metadata) -> Metadata {
-        match self.usage.long_cache_write_tokens() {
-            Some(tokens) => metadata.with_long_cache_write_tokens(tokens),
-            None => metadata,
-        }
+    fn describe(&self, metadata: &mut Metadata) {
+        metadata.long_cache_write_tokens = self.usage.long_cache_write_tokens();
     }
 }
 

@@ -152,11 +152,8 @@ impl Decoder for ConverseDecoder {
         response.with_usage(usage)
     }
 
-    fn metadata(&self, metadata: Metadata) -> Metadata {
-        match self.usage.long_cache_write_tokens() {
-            Some(tokens) => metadata.with_long_cache_write_tokens(tokens),
-            None => metadata,
-        }
+    fn describe(&self, metadata: &mut Metadata) {
+        metadata.long_cache_write_tokens = self.usage.long_cache_write_tokens();
     }
 }
 

@@ -162,12 +162,9 @@ impl Decoder for ChatReader {
         self.model.as_deref()
     }
 
-    fn metadata(&self, metadata: Metadata) -> Metadata {
-        let metadata = metadata.with_cut(self.is_cut);
-        match self.usage.and_then(|usage| usage.cost()) {
-            Some(cost) => metadata.with_cost(cost),
-            None => metadata,
-        }
+    fn describe(&self, metadata: &mut Metadata) {
+        metadata.is_cut = self.is_cut;
+        metadata.cost = self.usage.and_then(|usage| usage.cost());
     }
 }
 

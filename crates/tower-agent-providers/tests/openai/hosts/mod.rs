@@ -285,7 +285,7 @@ async fn a_stream_that_is_cut_at_any_byte_is_no_shorter_answer() {
                     continue;
                 };
                 let mut found = read(&response);
-                if response.metadata().is_cut() {
+                if response.metadata().is_cut {
                     assert_eq!(found.usage, ExpectedUsage::default());
                     found.usage = exchange.expected.usage;
                 }

@@ -82,7 +82,7 @@ async fn texts_are_embedded_in_the_terms_of_each_provider() {
     let response = response.unwrap();
     assert_eq!(response.embeddings, vectors());
     assert_eq!(response.usage, Usage::new(7, 0));
-    assert_eq!(response.metadata.model(), Some("a-model-2026"));
+    assert_eq!(response.metadata.model.as_deref(), Some("a-model-2026"));
     let seen = server.only();
     assert_eq!(seen.line(), "POST /v1/embeddings");
     assert_eq!(seen.header("authorization"), Some("Bearer k"));
@@ -196,10 +196,10 @@ async fn an_error_is_that_of_a_call_of_the_model() {
     for status in [429, 200] {
         let error = embed.clone().oneshot(two()).await.unwrap_err();
         assert_eq!(error.message(), "Slow down, [hidden].");
-        assert_eq!(error.metadata().status(), Some(status));
-        assert_eq!(error.metadata().request_id(), Some("req_9"));
-        assert_eq!(error.metadata().error_code(), Some("busy"));
-        let endpoint = error.metadata().endpoint().unwrap();
+        assert_eq!(error.metadata().status, Some(status));
+        assert_eq!(error.metadata().request_id.as_deref(), Some("req_9"));
+        assert_eq!(error.metadata().error_code.as_deref(), Some("busy"));
+        let endpoint = error.metadata().endpoint.as_deref().unwrap();
         assert!(endpoint.starts_with("POST http://127.0.0.1"), "{endpoint}");
         assert!(endpoint.ends_with("/v1/embeddings"), "{endpoint}");
         assert!(!format!("{error:?}{embed:?}").contains("secret-of"));
@@ -398,7 +398,7 @@ async fn the_tokens_of_a_prompt_are_counted_on_vertex() {
     let model = builder.model("gemini-3").build().unwrap();
     let counted = model.operations().oneshot(prompt()).await.unwrap();
     assert_eq!(counted.input_tokens, 14);
-    assert_eq!(counted.metadata.provider(), Some("vertex_ai"));
+    assert_eq!(counted.metadata.provider.as_deref(), Some("vertex_ai"));
     let seen = server.only();
     let line = format!("POST {project}/google/models/gemini-3:countTokens");
     assert_eq!(seen.line(), line);

@@ -257,7 +257,7 @@ async fn is_text_without_an_agent<C: NoSchema>() {
         assert_eq!(response.text(), "{\"a\":1}");
         assert_eq!(response.message().tool_calls().count(), 0);
         assert_eq!(response.finish_reason(), &FinishReason::Stop);
-        assert_eq!(response.metadata().answer_tool(), Some(C::REASON));
+        assert_eq!(response.metadata().answer_tool.as_deref(), Some(C::REASON));
     }
 }
 

@@ -49,7 +49,7 @@ async fn claude_is_asked_by_raw_predict() {
         assert_eq!(said(response.message()), answer.said());
         assert_eq!(response.usage(), AnthropicColumn::usage());
         // Whatever the host is: a gateway may stand in front.
-        assert_eq!(response.metadata().provider(), Some("vertex_ai"));
+        assert_eq!(response.metadata().provider.as_deref(), Some("vertex_ai"));
     }
     assert_eq!(target.provider(), Some("vertex_ai"));
     let path = "/v1/projects/my-project/locations/europe-west1/publishers/anthropic/models/claude-sonnet-4-5@20250929";
@@ -90,7 +90,7 @@ async fn gemini_is_asked_for_the_same_as_elsewhere() {
     for response in [plain, streamed.unwrap()] {
         assert_eq!(said(response.message()), answer.said());
         assert_eq!(response.usage(), GeminiColumn::usage());
-        assert_eq!(response.metadata().provider(), Some("vertex_ai"));
+        assert_eq!(response.metadata().provider.as_deref(), Some("vertex_ai"));
     }
     let other = model.with_model("publishers/meta/models/llama-4");
     call(other, hi()).await.unwrap();

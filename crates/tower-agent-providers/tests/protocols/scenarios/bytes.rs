@@ -41,7 +41,11 @@ pub(crate) async fn a_stream_that_is_cut_off_anywhere_is_an_error<C: Column>() {
                     error.message().contains("ended early"),
                     "cut at {cut}: {error}"
                 );
-                assert_eq!(error.metadata().request_id(), Some("req_1"), "cut at {cut}");
+                assert_eq!(
+                    error.metadata().request_id.as_deref(),
+                    Some("req_1"),
+                    "cut at {cut}"
+                );
             }
             // The end of a line may be missing where a line is an event.
             Ok(response) => {
@@ -61,7 +65,7 @@ pub(crate) async fn a_connection_that_breaks_is_an_error<C: Column>() {
         );
         let error = read::<C>(reply).await.response.unwrap_err();
         assert!(error.is_retryable(), "{error}");
-        assert_eq!(error.metadata().request_id(), Some("req_1"));
+        assert_eq!(error.metadata().request_id.as_deref(), Some("req_1"));
     }
 }
 

@@ -189,9 +189,9 @@ async fn the_price_is_that_of_the_model_that_served_the_call() {
     let mut request = tokens(100);
     request.settings_mut().model = Some("large".into());
     let answer = ModelResponse::new(Message::assistant("hi")).with_usage(Usage::new(7, 3));
-    let dated = answer
-        .clone()
-        .with_metadata(Metadata::default().with_model("large-0425"));
+    let mut metadata = Metadata::default();
+    metadata.model = Some("large-0425".into());
+    let dated = answer.clone().with_metadata(metadata);
     for answer in [answer, dated] {
         charged(&account, answering(answer))
             .oneshot(request.clone())

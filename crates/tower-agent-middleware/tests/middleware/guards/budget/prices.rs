@@ -187,7 +187,9 @@ fn a_text_that_is_no_table_is_an_error() {
 fn served(limits: Limits, by: Option<&str>, usage: Usage) -> (Account, BoxModel) {
     let mut answer = ModelResponse::from_text("hi").with_usage(usage);
     if let Some(by) = by {
-        answer = answer.with_metadata(Metadata::default().with_model(by));
+        let mut metadata = Metadata::default();
+        metadata.model = Some(by.to_owned());
+        answer = answer.with_metadata(metadata);
     }
     let account = Account::new(limits);
     let model = BoxModel::new(ScriptedModel::new([Turn::response(answer)]));
@@ -290,10 +292,9 @@ async fn a_call_that_another_model_served_is_marked_and_never_free() {
 #[tokio::test]
 async fn a_call_costs_what_the_provider_that_was_asked_takes() {
     let at = async |provider: Option<&'static str>, table: PriceTable| {
-        let mut metadata = Metadata::default().with_model("shared");
-        if let Some(provider) = provider {
-            metadata = metadata.with_provider(provider);
-        }
+        let mut metadata = Metadata::default();
+        metadata.model = Some("shared".into());
+        metadata.provider = provider.map(Into::into);
         let answer = ModelResponse::from_text("hi")
             .with_usage(Usage::new(0, 10))
             .with_metadata(metadata);
@@ -349,10 +350,9 @@ async fn fits(
     model: &str,
     provider: Option<&'static str>,
 ) -> Option<f64> {
-    let mut metadata = Metadata::default().with_model(model);
-    if let Some(provider) = provider {
-        metadata = metadata.with_provider(provider);
-    }
+    let mut metadata = Metadata::default();
+    metadata.model = Some(model.to_owned());
+    metadata.provider = provider.map(Into::into);
     let answer = ModelResponse::from_text("hi")
         .with_usage(Usage::new(0, 1000))
         .with_metadata(metadata);
@@ -452,7 +452,8 @@ async fn a_cache_that_is_kept_for_long_costs_more_to_write() {
 #[tokio::test]
 async fn what_the_provider_says_of_the_cache_counts_more_than_the_setting() {
     for (said, long) in [(40, 40.0), (0, 0.0), (1000, 100.0)] {
-        let metadata = Metadata::default().with_long_cache_write_tokens(said);
+        let mut metadata = Metadata::default();
+        metadata.long_cache_write_tokens = Some(said);
         let answer = ModelResponse::from_text("hi").with_usage(usage(100, 0, 100, 0, 0));
         let answer = Turn::response(answer.with_metadata(metadata));
         let account = Account::new(fails());

@@ -88,10 +88,11 @@ async fn a_trip_may_abort_the_run_or_be_answered() {
 
 #[tokio::test]
 async fn an_answer_of_a_trip_is_charged_what_the_model_has_used_and_no_more() {
-    let metadata = || Metadata::default().with_model("large");
+    let mut metadata = Metadata::default();
+    metadata.model = Some("large".into());
     let answered = ModelResponse::from_text("answer")
         .with_usage(Usage::new(20, 10))
-        .with_metadata(metadata());
+        .with_metadata(metadata);
     let price = |model: &str, usage: Usage| match model {
         "large" => usage.total() as f64,
         _ => 1000.0 * usage.total() as f64,

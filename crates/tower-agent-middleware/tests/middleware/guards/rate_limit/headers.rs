@@ -15,22 +15,32 @@ use test_support::{call, stream};
 
 /// The headers of OpenAI and of those who speak its protocol.
 fn openai(remaining: u64, reset: &str) -> Metadata {
-    Metadata::default()
-        .with_rate_limit("x-ratelimit-limit-requests", "100")
-        .with_rate_limit("x-ratelimit-remaining-requests", remaining.to_string())
-        .with_rate_limit("x-ratelimit-reset-requests", reset)
+    limits([
+        ("x-ratelimit-limit-requests", "100"),
+        ("x-ratelimit-remaining-requests", &remaining.to_string()),
+        ("x-ratelimit-reset-requests", reset),
+    ])
 }
 
 /// The headers of Anthropic, which reset at a date.
 fn anthropic(remaining: u64, reset: Duration) -> Metadata {
     let date = rfc_3339(SystemTime::now() + reset);
-    Metadata::default()
-        .with_rate_limit("anthropic-ratelimit-requests-limit", "100")
-        .with_rate_limit(
+    limits([
+        ("anthropic-ratelimit-requests-limit", "100"),
+        (
             "anthropic-ratelimit-requests-remaining",
-            remaining.to_string(),
-        )
-        .with_rate_limit("anthropic-ratelimit-requests-reset", date)
+            &remaining.to_string(),
+        ),
+        ("anthropic-ratelimit-requests-reset", &date),
+    ])
+}
+
+fn limits<const N: usize>(headers: [(&str, &str); N]) -> Metadata {
+    let mut metadata = Metadata::default();
+    metadata.rate_limits = headers
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+    metadata
 }
 
 /// Returns a date as RFC 3339 has it.
@@ -112,10 +122,11 @@ async fn headers_count_of_plain_calls_of_streams_and_of_errors() {
 async fn the_period_of_a_provider_may_be_a_day() {
     // 30 of 14,400 come back in 2m59.56s, so one in six seconds.
     let daily = |remaining: u64, reset: &str| {
-        Metadata::default()
-            .with_rate_limit("x-ratelimit-limit-requests", "14400")
-            .with_rate_limit("x-ratelimit-remaining-requests", remaining.to_string())
-            .with_rate_limit("x-ratelimit-reset-requests", reset)
+        limits([
+            ("x-ratelimit-limit-requests", "14400"),
+            ("x-ratelimit-remaining-requests", &remaining.to_string()),
+            ("x-ratelimit-reset-requests", reset),
+        ])
     };
     let turns = [
         with(daily(14_370, "2m59.56s")),
@@ -131,16 +142,17 @@ async fn the_period_of_a_provider_may_be_a_day() {
 #[tokio::test(start_paused = true)]
 async fn tokens_that_others_have_used_make_a_call_wait() {
     let tokens = |remaining: u64| {
-        Metadata::default()
-            .with_rate_limit("anthropic-ratelimit-tokens-limit", "1000")
-            .with_rate_limit(
+        limits([
+            ("anthropic-ratelimit-tokens-limit", "1000"),
+            (
                 "anthropic-ratelimit-tokens-remaining",
-                remaining.to_string(),
-            )
-            .with_rate_limit(
+                &remaining.to_string(),
+            ),
+            (
                 "anthropic-ratelimit-tokens-reset",
-                rfc_3339(SystemTime::now() + SECOND * 9),
-            )
+                &rfc_3339(SystemTime::now() + SECOND * 9),
+            ),
+        ])
     };
     let model = learned(ScriptedModel::always(with(tokens(100))));
     call(model.clone(), reserving(500)).await.unwrap();
@@ -163,12 +175,13 @@ async fn an_answer_that_comes_late_does_not_raise_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn headers_that_make_no_sense_limit_nothing() {
-    let odd = Metadata::default()
-        .with_rate_limit("x-ratelimit-limit-requests", "many")
-        .with_rate_limit("x-ratelimit-remaining-requests", "-1")
-        .with_rate_limit("x-ratelimit-reset-requests", "soon")
-        .with_rate_limit("x-ratelimit-", "")
-        .with_rate_limit("anthropic-ratelimit-", "7");
+    let odd = limits([
+        ("x-ratelimit-limit-requests", "many"),
+        ("x-ratelimit-remaining-requests", "-1"),
+        ("x-ratelimit-reset-requests", "soon"),
+        ("x-ratelimit-", ""),
+        ("anthropic-ratelimit-", "7"),
+    ]);
     let model = learned(ScriptedModel::always(with(odd)));
     for _ in 0..10 {
         assert_eq!(time_of(&model, reserving(1)).await, Duration::ZERO);

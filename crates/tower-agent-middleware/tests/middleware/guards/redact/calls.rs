@@ -147,8 +147,10 @@ async fn errors_of_calls_are_redacted() {
         Err::<(), _>(Error::new(ErrorKind::Tool, "jo@example.com is unknown"))
     });
     let key = format!("sk-{}", "a".repeat(24));
+    let mut metadata = Metadata::default();
+    metadata.status = Some(401);
     let refusal = Error::new(ErrorKind::Auth, format!("incorrect key {key}"))
-        .with_metadata(Metadata::default().with_status(401))
+        .with_metadata(metadata)
         .with_retryable(true);
     let model = ScriptedModel::new([Turn::tool("send", json!({})), Turn::error(refusal)]);
     let agent = Agent::builder(model.clone())
@@ -170,7 +172,7 @@ async fn errors_of_calls_are_redacted() {
         (ErrorKind::Auth, "incorrect key [secret]")
     );
     assert_eq!(
-        (error.metadata().status(), error.is_retryable()),
+        (error.metadata().status, error.is_retryable()),
         (Some(401), true)
     );
 }

@@ -116,9 +116,11 @@ impl Hooks for Sees {
 
 fn failure() -> Error {
     let cause = Error::new(ErrorKind::Tool, "asked cause@raw.org");
+    let mut metadata = Metadata::default();
+    metadata.request_id = Some("for error@raw.org".into());
     Error::new(ErrorKind::Tool, "no such box")
         .with_source(cause)
-        .with_metadata(Metadata::default().with_request_id("for error@raw.org"))
+        .with_metadata(metadata)
 }
 
 fn ask(to: &Arc<Mutex<Vec<Value>>>) -> Tool {
@@ -474,14 +476,13 @@ async fn two_redactions_and_all_agents_of_a_run_share_one_vault() {
 
 #[tokio::test]
 async fn an_error_that_leaves_a_run_shows_nothing_in_its_causes_or_its_metadata() {
+    let mut metadata = Metadata::default();
+    metadata.status = Some(503);
+    metadata.request_id = Some("error@raw.org".into());
     let model = ScriptedModel::new([Turn::error(
         Error::new(ErrorKind::Overloaded, "busy")
             .with_source(Error::new(ErrorKind::Tool, "for cause@raw.org"))
-            .with_metadata(
-                Metadata::default()
-                    .with_status(503)
-                    .with_request_id("error@raw.org"),
-            ),
+            .with_metadata(metadata),
     )]);
     let agent = Agent::builder(model)
         .global_callbacks(redact())
@@ -490,7 +491,7 @@ async fn an_error_that_leaves_a_run_shows_nothing_in_its_causes_or_its_metadata(
     let error = agent.run("?").await.unwrap_err();
     assert_hidden("the error", &chain(&error));
     assert_eq!(
-        (error.kind(), error.metadata().status()),
+        (error.kind(), error.metadata().status),
         (ErrorKind::Overloaded, Some(503))
     );
     let cause = std::error::Error::source(&error).unwrap().to_string();

@@ -37,10 +37,13 @@ async fn a_full_answer() {
     assert_eq!(response.message(), &Message::assistant("Hellö"));
     assert_eq!(response.finish_reason(), &FinishReason::Stop);
     let metadata = response.metadata();
-    assert_eq!(metadata.request_id(), Some("req_011"));
-    assert_eq!(metadata.model(), Some("claude-test-1"));
-    let limits: Vec<_> = metadata.rate_limits().collect();
-    assert_eq!(limits, [("anthropic-ratelimit-requests-remaining", "49")]);
+    assert_eq!(metadata.request_id.as_deref(), Some("req_011"));
+    assert_eq!(metadata.model.as_deref(), Some("claude-test-1"));
+    let limits = &metadata.rate_limits;
+    assert_eq!(
+        *limits,
+        [("anthropic-ratelimit-requests-remaining".into(), "49".into())].into()
+    );
     let usage = response.usage();
     assert_eq!((usage.input_tokens, usage.output_tokens), (123, 50));
     assert_eq!(
@@ -458,7 +461,7 @@ async fn tokens_that_the_cache_keeps_for_an_hour_are_told_apart() {
     }));
     let response = read(body).await;
     assert_eq!(response.usage().cache_write_tokens, 30);
-    assert_eq!(response.metadata().long_cache_write_tokens(), Some(20));
+    assert_eq!(response.metadata().long_cache_write_tokens, Some(20));
 }
 
 fn answer_with_usage(usage: Value) -> Value {

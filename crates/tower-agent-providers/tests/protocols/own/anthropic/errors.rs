@@ -45,7 +45,7 @@ async fn every_error_status() {
         assert_eq!(error.kind(), kind, "{status}");
         assert_eq!(error.is_retryable(), is_retryable, "{status}");
         assert!(error.message().starts_with("What it says."), "{error}");
-        assert_eq!(error.metadata().status(), Some(status));
+        assert_eq!(error.metadata().status, Some(status));
     }
 }
 
@@ -59,9 +59,12 @@ async fn a_rate_limit_says_how_long_to_wait() {
     let body = error("rate_limit_error", "Slow down.").to_string();
     let error = refused(whole(429, &headers, body)).await;
     assert_eq!(error.retry_after(), Some(Duration::from_secs(17)));
-    assert_eq!(error.metadata().request_id(), Some("req_9"));
-    let limits: Vec<_> = error.metadata().rate_limits().collect();
-    assert_eq!(limits, [("anthropic-ratelimit-tokens-remaining", "0")]);
+    assert_eq!(error.metadata().request_id.as_deref(), Some("req_9"));
+    let limits = &error.metadata().rate_limits;
+    assert_eq!(
+        *limits,
+        [("anthropic-ratelimit-tokens-remaining".into(), "0".into())].into()
+    );
 }
 
 #[tokio::test]
@@ -102,8 +105,8 @@ async fn an_error_event_after_200_is_an_error_and_not_an_end() {
             assert_eq!(error.kind(), kind, "{word}");
             assert_eq!(error.message(), "Not now.", "{word}");
             assert_eq!(error.is_retryable(), is_retryable, "{word}");
-            assert_eq!(error.metadata().request_id(), Some("req_1"));
-            assert_eq!(error.metadata().model(), Some("claude-test-1"));
+            assert_eq!(error.metadata().request_id.as_deref(), Some("req_1"));
+            assert_eq!(error.metadata().model.as_deref(), Some("claude-test-1"));
             assert_eq!(deltas, [text("hi t")]);
         }
     }

@@ -89,7 +89,7 @@ async fn deltas_before_a_cut_are_shown() {
     let (response, deltas) = streamed(events(&all[..4])).await;
     let error = response.unwrap_err();
     assert!(error.message().contains("ended early"), "{error}");
-    assert_eq!(error.metadata().request_id(), Some("req_1"));
+    assert_eq!(error.metadata().request_id.as_deref(), Some("req_1"));
     assert_eq!(deltas, [text("hi t")]);
 }
 

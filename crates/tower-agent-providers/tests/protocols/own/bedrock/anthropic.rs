@@ -65,11 +65,11 @@ async fn both_forms_of_an_answer_are_read() {
     let plain = call(model(&server), request.clone()).await.unwrap();
     let (streamed, _) = stream(model(&server), request).await;
     for response in [plain, streamed.unwrap()] {
-        assert_eq!(response.metadata().provider(), Some("bedrock"));
+        assert_eq!(response.metadata().provider.as_deref(), Some("bedrock"));
         assert_eq!(said(response.message()), answer().said());
         assert_eq!(response.usage(), AnthropicColumn::usage());
         // It is read out of the frames.
-        let stated = response.metadata().stated_usage().unwrap();
+        let stated = response.metadata().stated_usage.as_ref().unwrap();
         assert_eq!(stated["service_tier"], "standard");
     }
     assert_eq!(target.provider(), Some("bedrock"));

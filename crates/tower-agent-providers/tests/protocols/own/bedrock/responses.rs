@@ -91,7 +91,7 @@ async fn an_exception_is_an_error_of_its_kind() {
             .unwrap_err();
         assert_eq!((error.kind(), error.message()), (kind, "Sorry."), "{name}");
         assert_eq!(error.is_retryable(), kind.is_retryable(), "{name}");
-        assert_eq!(error.metadata().error_code(), Some(name));
+        assert_eq!(error.metadata().error_code.as_deref(), Some(name));
     }
     let too_long = exception(
         "validationException",
@@ -122,7 +122,11 @@ async fn an_exception_without_words_is_an_error_too() {
     ];
     let error = read([frame(&headers, b"")]).await.unwrap_err();
     assert_eq!(
-        (error.kind(), error.message(), error.metadata().error_code()),
+        (
+            error.kind(),
+            error.message(),
+            error.metadata().error_code.as_deref()
+        ),
         (ErrorKind::Provider, "Sorry.", Some("InternalFailure"))
     );
 }
@@ -212,7 +216,7 @@ async fn cached_tokens_are_input_tokens() {
         (usage.cached_input_tokens, usage.cache_write_tokens),
         (20, 10)
     );
-    assert_eq!(response.metadata().long_cache_write_tokens(), Some(7));
+    assert_eq!(response.metadata().long_cache_write_tokens, Some(7));
 }
 
 fn content() -> Value {

@@ -247,9 +247,9 @@ async fn nothing_of_the_credentials_is_shown() {
     let printed = format!("{printed} {model:?} {:?}", model.protocol());
     let error = call(model, hi()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Auth);
-    assert_eq!(error.metadata().request_id(), Some("req_2"));
+    assert_eq!(error.metadata().request_id.as_deref(), Some("req_2"));
     assert_eq!(
-        error.metadata().error_code(),
+        error.metadata().error_code.as_deref(),
         Some("InvalidSignatureException")
     );
     assert_eq!(

@@ -67,9 +67,9 @@ async fn a_plain_answer() {
     (usage.cached_input_tokens, usage.reasoning_tokens) = (5, 7);
     assert_eq!(response.usage(), usage, "thoughts are output");
     assert_eq!(response.usage().total(), 40);
-    assert_eq!(response.metadata().request_id(), Some("resp_1"));
+    assert_eq!(response.metadata().request_id.as_deref(), Some("resp_1"));
     assert_eq!(
-        response.metadata().model(),
+        response.metadata().model.as_deref(),
         Some("gemini-3-flash-preview-09")
     );
 }

@@ -66,7 +66,7 @@ async fn every_status() {
             (kind, "It went wröng."),
             "{status}"
         );
-        assert_eq!(error.metadata().status(), Some(code));
+        assert_eq!(error.metadata().status, Some(code));
         // The same in the middle of a stream, whose status was 200.
         let error = failed_in_stream(event(&fault)).await;
         assert_eq!(

@@ -117,7 +117,10 @@ fn assert_recorded(response: ModelResponse, deltas: &[Delta], at: impl std::fmt:
 async fn a_full_stream() {
     let (response, deltas) = streamed(events(&recorded())).await;
     let response = response.unwrap();
-    assert_eq!(response.metadata().model(), Some("gemini-3-flash-preview"));
+    assert_eq!(
+        response.metadata().model.as_deref(),
+        Some("gemini-3-flash-preview")
+    );
     assert_recorded(response, &deltas, "whole");
 }
 
