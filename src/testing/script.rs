@@ -47,18 +47,12 @@ pub struct ScriptedModel {
 
 #[derive(Debug)]
 struct SharedScript {
-    script: Script,
+    /// The turn of every call, instead of a script.
+    always: Option<Turn>,
+    length: usize,
+    state: Mutex<ScriptState>,
     /// Number of ids given to tool calls.
     tool_calls: AtomicUsize,
-}
-
-#[derive(Debug)]
-enum Script {
-    Turns {
-        length: usize,
-        state: Mutex<ScriptState>,
-    },
-    Always(Turn),
 }
 
 /// The turns that are left, and the requests so far.
@@ -72,28 +66,23 @@ impl ScriptedModel {
     /// Creates a model that responds with these turns, in order.
     #[must_use]
     pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
-        let left: VecDeque<_> = turns.into_iter().collect();
-        let length = left.len();
-        Self::of(Script::Turns {
-            length,
-            state: Mutex::new(ScriptState {
-                left,
-                requests: Vec::new(),
-            }),
-        })
+        Self::of(turns.into_iter().collect(), None)
     }
 
     /// Creates a model that responds to every call with `turn`. It records no requests, so that
     /// long benchmarks can use it.
     #[must_use]
     pub fn always(turn: Turn) -> Self {
-        Self::of(Script::Always(turn))
+        Self::of(VecDeque::new(), Some(turn))
     }
 
-    fn of(script: Script) -> Self {
+    fn of(left: VecDeque<Turn>, always: Option<Turn>) -> Self {
+        let requests = Vec::new();
         Self {
             shared: Arc::new(SharedScript {
-                script,
+                always,
+                length: left.len(),
+                state: Mutex::new(ScriptState { left, requests }),
                 tool_calls: AtomicUsize::new(0),
             }),
             chunk: 4,
@@ -110,10 +99,7 @@ impl ScriptedModel {
     /// Returns the requests so far, without their sinks. Those beyond the script are included.
     #[must_use]
     pub fn requests(&self) -> Vec<ModelRequest> {
-        match &self.shared.script {
-            Script::Turns { state, .. } => lock(state).requests.clone(),
-            Script::Always(_) => Vec::new(),
-        }
+        lock(&self.shared.state).requests.clone()
     }
 
     /// Asserts that there was exactly one call for each turn of the script.
@@ -123,40 +109,37 @@ impl ScriptedModel {
     /// Panics if there were fewer or more calls than turns.
     #[track_caller]
     pub fn assert_done(&self) {
-        if let Script::Turns { length, .. } = &self.shared.script {
-            let calls = self.requests().len();
-            assert!(
-                calls == *length,
-                "the script ends after call {length}, but there were {calls} calls"
-            );
-        }
+        let length = self.shared.length;
+        let calls = self.requests().len();
+        assert!(
+            calls == length,
+            "the script ends after call {length}, but there were {calls} calls"
+        );
     }
 }
 
 impl SharedScript {
     fn next(&self, request: &ModelRequest) -> Result<Turn> {
-        let (length, state) = match &self.script {
-            Script::Always(turn) => return Ok(turn.clone()),
-            Script::Turns { length, state } => (length, state),
-        };
-        let mut state = lock(state);
+        if let Some(turn) = &self.always {
+            return Ok(turn.clone());
+        }
+        let mut state = lock(&self.state);
         // Before the turn is taken, so that a call beyond the script is recorded as well.
         state.requests.push(without_sink(request));
         state.left.pop_front().ok_or_else(|| {
             let call = state.requests.len();
-            let message =
-                format!("unexpected model call {call}: the script ends after call {length}");
+            let message = format!(
+                "unexpected model call {call}: the script ends after call {}",
+                self.length
+            );
             Error::new(ErrorKind::Other, message)
         })
     }
 
     /// Returns the next id of a tool call.
     fn name_call(&self) -> Arc<str> {
-        format!(
-            "call_{}",
-            self.tool_calls.fetch_add(1, Ordering::Relaxed) + 1
-        )
-        .into()
+        let number = self.tool_calls.fetch_add(1, Ordering::Relaxed) + 1;
+        format!("call_{number}").into()
     }
 }
 

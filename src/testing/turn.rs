@@ -101,12 +101,9 @@ impl Turn {
     /// Adds a tool call. Has no effect on a turn made by [`function`](Self::function),
     /// [`error`](Self::error) or [`pending`](Self::pending).
     pub fn and_tool(mut self, name: impl Into<Arc<str>>, arguments: Value) -> Self {
-        if let TurnResponse::Fixed(mut response) = self.response {
+        if let TurnResponse::Fixed(response) = self.response {
             let call = ToolCall::new("", name, arguments);
-            response
-                .message_mut()
-                .parts_mut()
-                .push(Part::ToolCall(call));
+            let response = response.with_tool_call(call);
             self.response =
                 TurnResponse::Fixed(response.with_finish_reason(FinishReason::ToolCalls));
         }
@@ -209,9 +206,10 @@ fn name_calls(response: &mut ModelResponse, mut name: impl FnMut() -> Arc<str>) 
         .any(|call| call.id.is_empty())
     {
         for part in response.message_mut().parts_mut() {
-            match part {
-                Part::ToolCall(call) if call.id.is_empty() => call.id = name(),
-                _ => {}
+            if let Part::ToolCall(call) = part
+                && call.id.is_empty()
+            {
+                call.id = name();
             }
         }
     }
@@ -226,11 +224,8 @@ fn pieces(message: &Message, size: usize) -> Vec<Piece> {
                 pieces.extend(chunks(&part.text, size).map(Delta::Text).map(Piece::from));
             }
             Part::Reasoning(part) => {
-                pieces.extend(
-                    chunks(&part.text, size)
-                        .map(Delta::Reasoning)
-                        .map(Piece::from),
-                );
+                let deltas = chunks(&part.text, size).map(Delta::Reasoning);
+                pieces.extend(deltas.map(Piece::from));
                 let is_followed =
                     matches!(message.parts().get(index + 1), Some(Part::Reasoning(_)));
                 // Two reasoning parts in a row would otherwise become one.
