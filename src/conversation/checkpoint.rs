@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 
 use super::interrupt::Interrupt;
 use super::record::ConversationRecord;
+use super::repair::refusal;
 use super::saved::{Head, Saved};
-use super::slot;
-use crate::message::Messages;
+use crate::message::{Messages, ToolResult};
 use crate::state::CALLS;
 use crate::version::Version;
 
@@ -179,7 +179,10 @@ impl Checkpoint {
     #[must_use]
     pub fn with_calls_stopped(self) -> Self {
         let mut messages = self.messages.clone();
-        let stopped: Vec<_> = messages.open_calls().map(slot::stopped_answer).collect();
+        let calls = messages.open_calls();
+        let stopped: Vec<_> = calls
+            .map(|call| refusal(call, ToolResult::STOPPED))
+            .collect();
         messages.extend(stopped);
         let ordered = messages.in_call_order(messages.len());
         self.with_messages(ordered.unwrap_or(messages))

@@ -155,8 +155,8 @@ impl Interrupt {
     /// with another outcome.
     #[must_use]
     pub fn is_late(&self, answer: &Resolution, now: SystemTime) -> bool {
-        let expiry = self.expiry.as_ref().filter(|expiry| expiry.at <= now);
-        expiry.is_some_and(|expiry| answer.id == self.id && answer.outcome != expiry.outcome)
+        let due = self.answer_at(now);
+        due.is_some_and(|due| answer.id == due.id && answer.outcome != due.outcome)
     }
 }
 

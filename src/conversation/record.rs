@@ -210,17 +210,11 @@ fn last_but_results(messages: &Messages) -> Option<&Message> {
         .find(|message| message.role() != Role::Tool)
 }
 
-impl From<Saved> for ConversationRecord {
-    fn from(saved: Saved) -> Self {
-        Self::of(Arc::new(saved))
-    }
-}
-
 impl ConversationRecord {
     /// Restores a conversation whose messages may have changed since it was saved.
     pub(crate) fn resuming(messages: Messages, head: Head) -> Self {
         let head = head.for_messages(&messages);
-        Self::from(Saved { messages, head })
+        Self::of(Arc::new(Saved { messages, head }))
     }
 
     /// Replaces the conversation by a saved one, which others that share the record see as well. A
@@ -245,7 +239,7 @@ impl ConversationRecord {
         let mut head = saved.head.clone();
         let mut nested = BTreeMap::new();
         for (holder, saved) in std::mem::take(&mut head.nested) {
-            nested.insert(holder, Self::from(saved));
+            nested.insert(holder, Self::of(Arc::new(saved)));
         }
         let new_from = messages.len();
         let state = RecordState {
@@ -537,11 +531,10 @@ impl ConversationRecord {
         let state = self.lock();
         let mut head = state.head(state.closed().len());
         // The progress of a run that has begun since is not that of the one that it was restored from.
-        let restored = state.saved.as_ref().map(|saved| &saved.head);
-        head.paused = restored.and_then(|restored| restored.paused.clone());
-        head.rounds = restored
-            .map(|restored| restored.rounds.clone())
-            .unwrap_or_default();
+        let restored = state.saved.as_ref().map(|saved| saved.head.clone());
+        let restored = restored.unwrap_or_default();
+        head.paused = restored.paused;
+        head.rounds = restored.rounds;
         head
     }
 }

@@ -227,7 +227,7 @@ fn merged(results: &[&ToolResult]) -> Message {
     Message::tool(all)
 }
 
-/// Returns the result of a call that was not executed.
+/// Returns the result of a call without one, which says why.
 pub(crate) fn refusal(call: &ToolCall, why: impl Into<String>) -> Message {
     Message::tool(ToolResult::new(call, [Part::from_text(why)]).failed())
 }

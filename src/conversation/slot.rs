@@ -1,7 +1,8 @@
 //! The state of the tool calls of a turn.
 
 use super::call_name::CallName;
-use crate::message::{Message, Messages, Part, Role, ToolCall, ToolResult};
+use super::repair::refusal;
+use crate::message::{Message, Messages, Role, ToolCall, ToolResult};
 
 /// The state of one call of a turn.
 #[derive(Clone, Debug, Default)]
@@ -51,18 +52,13 @@ pub(super) fn stop(
         if is_resumable(name) {
             *slot = Slot::Open;
         } else {
-            let mut answer = stopped_answer(call);
+            let mut answer = refusal(call, ToolResult::STOPPED);
             name.identify_result(&mut answer);
             stopped.push((name.clone(), answer.clone()));
             *slot = Slot::Answered(answer);
         }
     }
     stopped
-}
-
-/// Returns the result of a call that was started and whose outcome is unknown.
-pub(super) fn stopped_answer(call: &ToolCall) -> Message {
-    Message::tool(ToolResult::new(call, [Part::from_text(ToolResult::STOPPED)]).failed())
 }
 
 /// Returns whether a message is the result of a call, and not one that the call has brought besides.

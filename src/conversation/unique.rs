@@ -59,10 +59,6 @@ impl<'de> Visitor<'de> for Unique {
         Ok(value.into())
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
     fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Value, A::Error> {
         let mut read = Vec::new();
         while let Some(value) = values.next_element_seed(Unique)? {
