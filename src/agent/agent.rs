@@ -257,10 +257,10 @@ impl AgentInner {
             }
         };
         let context = entrant.told(Tree::observers(&inherited), request.takes_turn());
-        let after_says_all = Tree::loop_rules(&context).after_agent_replaces_all;
-        let is_team = matches!(self.outline.body, Body::Team { .. });
-        request.enter(context, is_team, after_says_all);
-        request.describe(&shell.description);
+        request.after_says_all = Tree::loop_rules(&context).after_agent_replaces_all;
+        request.is_for_team = matches!(self.outline.body, Body::Team { .. });
+        request.description = Some(shell.description.clone());
+        request.enter(context);
         open
     }
 }

@@ -50,7 +50,7 @@ where
     }
 
     fn call(&mut self, mut request: ModelRequest) -> Self::Future {
-        let by_tool = request.is_answered_by_tool();
+        let by_tool = request.is_answered_by_tool;
         if by_tool {
             // In a band of its own, so that it acts before all other mappers.
             request.enter_band();

@@ -14,15 +14,15 @@ pub(super) struct Answering {
     repairs: u32,
     /// The agent's own instructions and the schema, if the model reads it there.
     instructions: Option<Arc<str>>,
-    /// Of the last response of the model.
-    metadata: Metadata,
+    /// That of the last response of the model.
+    pub(super) metadata: Metadata,
 }
 
 impl Answering {
     /// `own` are the agent's instructions.
     pub(super) fn of(request: &AgentRequest, own: Option<&Arc<str>>) -> Option<Self> {
         let format = request.answer_format()?.clone();
-        let instructions = match format.chosen_mode() {
+        let instructions = match format.mode {
             AnswerMode::Text => Some(with_schema(own, &format)),
             AnswerMode::Auto | AnswerMode::Tool => None,
         };
@@ -37,7 +37,7 @@ impl Answering {
     /// Returns the settings for the model.
     pub(super) fn settings(&self, settings: &Settings) -> Settings {
         let mut settings = settings.clone();
-        match self.format.chosen_mode() {
+        match self.format.mode {
             AnswerMode::Tool => {
                 // A choice of the caller's stays.
                 settings.tool_choice.get_or_insert(ToolChoice::Required);
@@ -75,12 +75,7 @@ impl Answering {
 
     /// Returns whether a tool gives the final answer.
     pub(super) fn is_by_tool(&self) -> bool {
-        self.format.chosen_mode() == AnswerMode::Tool
-    }
-
-    /// Notes what the model's provider says of its response.
-    pub(super) fn note(&mut self, metadata: &Metadata) {
-        self.metadata = metadata.clone();
+        self.format.mode == AnswerMode::Tool
     }
 
     /// Returns the message that asks for a repair and the error that it answers, if the answer does
@@ -91,7 +86,7 @@ impl Answering {
         };
         let again = self.format.ask_again(&invalid);
         let error = self.format.error(invalid, &self.metadata);
-        if self.repairs == self.format.repairs() {
+        if self.repairs == self.format.max_repairs {
             return Err(error);
         }
         self.repairs += 1;

@@ -293,7 +293,7 @@ impl<'a> LoopState<'a> {
         match result {
             Ok(response) => {
                 if let Some(answering) = &mut self.answering {
-                    answering.note(response.metadata());
+                    answering.metadata = response.metadata().clone();
                 }
                 if self.ends_run(response.origin()) || self.says_nothing(&response) {
                     return Ok(Some(EndReason::Completed));
@@ -336,8 +336,8 @@ impl<'a> LoopState<'a> {
             &self.settings,
             &self.written,
         );
-        request.set_after_replaces_all(!self.rules.after_model_keeps_calls);
-        request.set_answered_by_tool(self.is_answered_by_tool());
+        request.after_replaces_all = !self.rules.after_model_keeps_calls;
+        request.is_answered_by_tool = self.is_answered_by_tool();
         request
     }
 
@@ -422,7 +422,7 @@ impl<'a> LoopState<'a> {
             name_calls_apart(response.message_mut(), self.turn.iteration());
         }
         if self.ends_run(response.origin()) || self.is_final(&response) {
-            drop_tool_calls(response.message_mut());
+            response.drop_tool_calls();
         }
         if self.says_nothing(&response) {
             // Providers refuse a message without content in the next turn.
@@ -562,14 +562,6 @@ impl<'a> LoopState<'a> {
 /// Returns whether the provider has paused in this response.
 fn pauses(response: &ModelResponse) -> bool {
     response.finish_reason() == &FinishReason::PauseTurn && !response.is_given()
-}
-
-fn drop_tool_calls(message: &mut Message) {
-    if message.tool_calls().next().is_some() {
-        message
-            .parts_mut()
-            .retain(|part| !matches!(part, Part::ToolCall(_)));
-    }
 }
 
 /// Gives tool calls with an empty, duplicate or overlong id a new one: results refer to calls by

@@ -65,7 +65,7 @@ impl RunStream {
     /// with `name` instead of the run's id: for a run whose id is set by others and may not be unique.
     pub fn named<S: AgentService>(
         service: S,
-        request: AgentRequest,
+        mut request: AgentRequest,
         name: impl Into<Arc<str>>,
     ) -> Self {
         let context = request.context().clone();
@@ -74,11 +74,11 @@ impl RunStream {
         let (watched, events) = context.watched(name.into(), CAPACITY);
         // Added before the run is polled: it is the first event, whatever a layer around the agent does.
         if let Some(emitter) = &watched.listeners().emitter {
-            emitter.note(EventKind::RunStarted {
-                run: context.run_id().into(),
-            });
+            let run = context.run_id().into();
+            drop(emitter.emit(EventKind::RunStarted { run }));
         }
-        let run = run(service, request.entered(watched), record.clone());
+        request.enter(watched);
+        let run = run(service, request, record.clone());
         let run: BoxFuture<'static, _> = Box::pin(run);
         Self {
             run: Some(run),

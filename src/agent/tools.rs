@@ -75,7 +75,8 @@ impl ToolTurn<'_> {
         let (stopped, are_answered) = self.transcript.end_turn();
         for (name, result) in &stopped {
             let results = std::slice::from_ref(result);
-            self.context.listeners().note_answers(name, results);
+            // Without waiting for the consumer: the run may have failed.
+            drop(self.context.listeners().tell_answers(name, results));
         }
         result.map(|()| are_answered)
     }
@@ -202,8 +203,7 @@ impl ToolTurn<'_> {
         made.name.identify_result(&mut result);
         let results = self.transcript.fail(made.slot, result);
         made.forget_data();
-        let listeners = self.context.listeners();
-        listeners.note_answers(&made.name, &results);
+        drop(self.context.listeners().tell_answers(&made.name, &results));
         error
     }
 

@@ -32,9 +32,9 @@ pub struct ModelRequest {
     /// The id of the response, in a run.
     response_id: Option<MessageId>,
     /// A response from `after_model` replaces the whole response, tool calls included.
-    after_replaces_all: bool,
+    pub(crate) after_replaces_all: bool,
     /// A tool gives the final answer of the run.
-    answered_by_tool: bool,
+    pub(crate) is_answered_by_tool: bool,
     earlier: Earlier,
 }
 
@@ -69,7 +69,7 @@ impl ModelRequest {
             context: context.clone(),
             response_id: Some(response_id.clone()),
             after_replaces_all: false,
-            answered_by_tool: false,
+            is_answered_by_tool: false,
             // Weak: a request that a callback keeps does not keep the serialised messages alive.
             earlier: written.into(),
         }
@@ -125,18 +125,6 @@ impl ModelRequest {
     #[must_use]
     pub fn response_id(&self) -> Option<&MessageId> {
         self.response_id.as_ref()
-    }
-
-    pub(crate) fn set_answered_by_tool(&mut self, by_tool: bool) {
-        self.answered_by_tool = by_tool;
-    }
-
-    pub(crate) fn is_answered_by_tool(&self) -> bool {
-        self.answered_by_tool
-    }
-
-    pub(crate) fn set_after_replaces_all(&mut self, all: bool) {
-        self.after_replaces_all = all;
     }
 
     /// Returns the system prompt.

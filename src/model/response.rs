@@ -172,12 +172,7 @@ impl ModelResponse {
     /// ```
     #[must_use]
     pub fn without_tool_calls(mut self) -> Self {
-        // Checked first, because changing a shared message copies it.
-        if self.message.tool_calls().next().is_some() {
-            self.message
-                .parts_mut()
-                .retain(|part| !matches!(part, Part::ToolCall(_)));
-        }
+        self.drop_tool_calls();
         if self.finish_reason == FinishReason::ToolCalls {
             self.finish_reason = FinishReason::Stop;
         }
@@ -304,6 +299,15 @@ impl ModelResponse {
 
     fn has_tool_calls(&self) -> bool {
         self.message.tool_calls().next().is_some()
+    }
+
+    /// Removes the tool calls from the message, and leaves the finish reason.
+    pub(crate) fn drop_tool_calls(&mut self) {
+        // Checked first, because changing a shared message copies it.
+        if self.has_tool_calls() {
+            let parts = self.message.parts_mut();
+            parts.retain(|part| !matches!(part, Part::ToolCall(_)));
+        }
     }
 
     pub(super) fn set_origin(&mut self, origin: Origin) {

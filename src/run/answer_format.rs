@@ -45,8 +45,8 @@ pub struct AnswerFormat {
     name: Arc<str>,
     answer: Arc<AnswerSchema>,
     check: fn(&AnswerSchema, &Message) -> Result<(), InvalidAnswer>,
-    mode: AnswerMode,
-    max_repairs: u32,
+    pub(crate) mode: AnswerMode,
+    pub(crate) max_repairs: u32,
 }
 
 /// The way in which a model is made to give its final answer in a format.
@@ -129,14 +129,6 @@ impl AnswerFormat {
     #[must_use]
     pub fn schema(&self) -> &Value {
         &self.answer.schema
-    }
-
-    pub(crate) fn chosen_mode(&self) -> AnswerMode {
-        self.mode
-    }
-
-    pub(crate) fn repairs(&self) -> u32 {
-        self.max_repairs
     }
 
     pub(crate) fn response_format(&self) -> ResponseFormat {

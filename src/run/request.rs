@@ -57,11 +57,11 @@ pub struct AgentRequest {
     record: ConversationRecord,
     joins_at: Option<usize>,
     /// A response from `after_agent` replaces all messages of the agent.
-    after_says_all: bool,
+    pub(crate) after_says_all: bool,
     takes_turn: bool,
-    is_for_team: bool,
+    pub(crate) is_for_team: bool,
     /// The description of the called agent.
-    description: Option<Arc<str>>,
+    pub(crate) description: Option<Arc<str>>,
     answer_format: Option<AnswerFormat>,
 }
 
@@ -326,22 +326,8 @@ impl AgentRequest {
     }
 
     /// Sets the context of the request within its run.
-    pub(crate) fn entered(mut self, context: RunContext) -> Self {
+    pub(crate) fn enter(&mut self, context: RunContext) {
         self.run = Joined::to(context);
-        self
-    }
-
-    /// Sets the called agent's own context, whether it is a team, and whether a response from
-    /// `after_agent` replaces all its messages.
-    pub(crate) fn enter(&mut self, context: RunContext, is_team: bool, after_says_all: bool) {
-        self.run = Joined::to(context);
-        self.is_for_team = is_team;
-        self.after_says_all = after_says_all;
-    }
-
-    /// Sets the description of the called agent.
-    pub(crate) fn describe(&mut self, description: &Arc<str>) {
-        self.description = Some(description.clone());
     }
 
     /// Sets the record to which the agent writes its messages.

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use super::call::{self, CallChannel, CallHandle, Calls, VisibleCall};
@@ -75,11 +75,11 @@ impl EventEmitter {
         let EmitterInner {
             invocation, run, ..
         } = &*self.0;
-        let number = run.invocations.fetch_add(1, Ordering::Relaxed) + 1;
         let caller = (invocation.number > 0).then(|| invocation.clone());
         let conversation = (goes_on || caller.is_none()).then(|| self.clone());
+        let count = &run.invocations;
         Self(Arc::new(EmitterInner {
-            invocation: Invocation::of_run(&run.name, number, path, caller, tool_call, goes_on),
+            invocation: Invocation::next(&run.name, count, path, caller, tool_call, goes_on),
             run: run.clone(),
             conversation,
             shown: Mutex::default(),
@@ -132,11 +132,6 @@ impl EventEmitter {
         }
     }
 
-    /// Emits an event without waiting, for use on drop.
-    pub(crate) fn note(&self, kind: EventKind) {
-        drop(self.push(|_, out| out.push(kind)));
-    }
-
     /// Emits the results of tool calls.
     pub(crate) async fn emit_results(&self, results: &[(CallName, Message)]) {
         if results.is_empty() {
@@ -150,27 +145,20 @@ impl EventEmitter {
         self.emit_all(add).await;
     }
 
-    /// Emits the results in the messages that a tool call has brought.
+    /// Emits the results in the messages that a tool call has brought; they are kept even if this
+    /// future is dropped.
     pub(crate) fn emit_answers<'a>(
         &'a self,
         call: &CallName,
         messages: &[Message],
     ) -> impl Future<Output = ()> + use<'a> {
-        let pushed = self.push_answers(call, messages);
-        self.made_room(&pushed)
-    }
-
-    /// Emits them without waiting.
-    pub(crate) fn note_answers(&self, call: &CallName, messages: &[Message]) {
-        drop(self.push_answers(call, messages));
-    }
-
-    fn push_answers(&self, call: &CallName, messages: &[Message]) -> Result<((), bool)> {
-        self.push(|_, out| {
+        let pushed = self.push(|_, out| {
             for message in messages {
                 push_results(call, message, out);
             }
-        })
+        });
+        // Not by `emit_all`, whose future would borrow the messages.
+        self.made_room(&pushed)
     }
 
     /// Adds events of a model call; returns whether there is still [capacity](Self::room).

@@ -1,5 +1,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
@@ -57,16 +58,17 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// Creates the invocation of this number in a run. The tool call is known to be that in which `caller`, if
-    /// there is one, calls an agent that does not go on with its conversation.
-    pub(super) fn of_run(
+    /// Creates the next invocation of a run that counts them. The tool call is known to be that in
+    /// which `caller`, if there is one, calls an agent that does not go on with its conversation.
+    pub(super) fn next(
         run: &str,
-        number: u32,
+        count: &AtomicU32,
         path: Arc<str>,
         caller: Option<Arc<Self>>,
         tool_call: Option<Arc<str>>,
         goes_on: bool,
     ) -> Arc<Self> {
+        let number = count.fetch_add(1, Ordering::Relaxed) + 1;
         let goes_on = goes_on && caller.is_some();
         Arc::new(Self {
             id: format!("{run}-a{number}").into(),

@@ -82,8 +82,8 @@ impl Listeners {
         }
     }
 
-    /// Tells all of them of the messages that a tool call has brought. Returns a future that waits
-    /// until the consumer has made room, if there is one.
+    /// Tells all of them of the messages that a tool call has brought. They are told also if the
+    /// future that this returns is dropped; it waits for the consumer, if there is one.
     pub(crate) fn tell_answers<'a>(
         &'a self,
         call: &CallName,
@@ -96,24 +96,9 @@ impl Listeners {
         Some(emitter.emit_answers(call, messages))
     }
 
-    /// Tells all of them of the messages that a tool call has brought, without waiting.
-    pub(crate) fn note_answers(&self, call: &CallName, messages: &[Message]) {
-        if let Some(observed) = &self.observed {
-            observed.tell_results(call, messages);
-        }
-        if let Some(emitter) = &self.emitter {
-            emitter.note_answers(call, messages);
-        }
-    }
-
     /// Tells all of them without waiting.
     pub(crate) fn note(&self, kind: EventKind) {
-        if let Some(observed) = &self.observed {
-            observed.tell(kind.clone());
-        }
-        if let Some(emitter) = &self.emitter {
-            emitter.note(kind);
-        }
+        drop(self.tell(kind));
     }
 }
 

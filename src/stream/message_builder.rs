@@ -40,17 +40,13 @@ impl MessageBuilder {
                 _ => self.parts.push(BuiltPart::Reasoning(more.clone())),
             },
             Delta::ToolCall { index, id, name } => {
-                let index = *index;
-                let id = id.clone();
-                let name = name.clone();
                 // The last one, if two start with the same index.
-                self.call_positions.insert(index, self.parts.len());
-                let arguments = String::new();
+                self.call_positions.insert(*index, self.parts.len());
                 self.parts.push(BuiltPart::ToolCall {
-                    index,
-                    id,
-                    name,
-                    arguments,
+                    index: *index,
+                    id: id.clone(),
+                    name: name.clone(),
+                    arguments: String::new(),
                 });
             }
             Delta::Arguments { index, json } => self.arguments(*index)?.push_str(json),
@@ -155,10 +151,7 @@ impl MessageBuilder {
 impl From<BuiltPart> for Part {
     fn from(part: BuiltPart) -> Self {
         match part {
-            BuiltPart::Text(text) => Self::Text(Text {
-                text,
-                ..Text::default()
-            }),
+            BuiltPart::Text(text) => Self::from_text(text),
             BuiltPart::Reasoning(text) => Self::Reasoning(Reasoning {
                 text,
                 ..Reasoning::default()
@@ -221,7 +214,10 @@ pub(super) fn shows_same(one: &Message, other: &Message) -> bool {
         message.parts().iter().filter_map(Part::as_text)
     }
     fn thoughts(message: &Message) -> impl Iterator<Item = &str> {
-        message.parts().iter().filter_map(as_thought)
+        message.parts().iter().filter_map(|part| match part {
+            Part::Reasoning(reasoning) => Some(&*reasoning.text),
+            _ => None,
+        })
     }
     fn calls(message: &Message) -> impl Iterator<Item = (&str, &str, &Arguments)> {
         message
@@ -276,11 +272,4 @@ pub(super) fn is_visible(message: &Message) -> bool {
         | Part::ToolResult(_)
         | Part::Provider(_) => false,
     })
-}
-
-fn as_thought(part: &Part) -> Option<&str> {
-    match part {
-        Part::Reasoning(reasoning) => Some(&reasoning.text),
-        _ => None,
-    }
 }

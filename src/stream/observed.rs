@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
@@ -67,9 +67,9 @@ impl Observed {
             // The stream and the observers name an agent alike.
             Some(streamed) => streamed.clone(),
             None => {
-                let number = run.invocations.fetch_add(1, Ordering::Relaxed) + 1;
                 let caller = caller.map(|caller| caller.0.invocation.clone());
-                Invocation::of_run(&run.id, number, path, caller, tool_call, goes_on)
+                let count = &run.invocations;
+                Invocation::next(&run.id, count, path, caller, tool_call, goes_on)
             }
         };
         Some(Self(Arc::new(ObservedAgent {
