@@ -14,7 +14,7 @@ use super::outline::{Body, Outline};
 use super::shell::Shell;
 use super::stream::RunStream;
 use crate::call::{BoxCallFuture, Origin, Request};
-use crate::callback::{LayerInner, RunBundles, Tree};
+use crate::callback::{AfterAgentRespond, LayerInner, RunBundles, Tree};
 use crate::context::{Entrant, RunContext};
 use crate::conversation::Open;
 use crate::error::{CallSite, Error, ErrorKind, Result};
@@ -257,7 +257,8 @@ impl AgentInner {
             }
         };
         let context = entrant.told(Tree::observers(&inherited), request.takes_turn());
-        request.after_says_all = Tree::loop_rules(&context).after_agent_replaces_all;
+        let respond = Tree::loop_rules(&context).after_agent_respond;
+        request.after_says_all = respond == AfterAgentRespond::Transform;
         request.is_for_team = matches!(self.outline.body, Body::Team { .. });
         request.description = Some(shell.description.clone());
         request.enter(context);

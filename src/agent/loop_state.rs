@@ -11,7 +11,9 @@ use super::tools::ToolTurn;
 use super::transfer::{self, take_over};
 use super::waiting::whose_turn;
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
-use crate::callback::{LoopRules, Tree};
+use crate::callback::{
+    AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, LoopRules, Tree,
+};
 use crate::context::{RunContext, limit_reached};
 use crate::conversation::{
     CallName, NextStep, Paused, Transcript, make_whole, next_step, refusal, step_after,
@@ -336,7 +338,8 @@ impl<'a> LoopState<'a> {
             &self.settings,
             &self.written,
         );
-        request.after_replaces_all = !self.rules.after_model_keeps_calls;
+        let respond = self.rules.after_model_respond;
+        request.after_replaces_all = respond != AfterModelRespond::KeepToolCalls;
         request.is_answered_by_tool = self.is_answered_by_tool();
         request
     }
@@ -464,12 +467,12 @@ impl<'a> LoopState<'a> {
 
     /// Returns whether a response ends the run, with or without tool calls.
     fn ends_run(&self, origin: Origin) -> bool {
-        origin == Origin::After && self.rules.after_model_ends_run
+        origin == Origin::After && self.rules.after_model_respond == AfterModelRespond::EndRun
     }
 
     /// Returns whether the tool calls of a response are not run.
     fn is_final(&self, response: &ModelResponse) -> bool {
-        response.is_given() && !self.rules.runs_calls_of_callbacks
+        response.is_given() && self.rules.answered_tool_calls == AnsweredToolCalls::Drop
     }
 
     /// Returns whether nothing is left of a response that ends the run, since its calls are not
@@ -509,14 +512,13 @@ impl<'a> LoopState<'a> {
     }
 
     fn asks_beyond_limit(&self) -> bool {
-        self.rules.asks_beyond_limit
+        self.rules.beyond_limit == BeyondLimit::AskBefore
     }
 
     fn limit(&self) -> Result<Option<EndReason>> {
-        if self.rules.ends_at_limit {
-            Ok(Some(EndReason::IterationLimit))
-        } else {
-            Err(limit_reached(self.iterations))
+        match self.rules.at_limit {
+            AtLimit::End => Ok(Some(EndReason::IterationLimit)),
+            AtLimit::Fail => Err(limit_reached(self.iterations)),
         }
     }
 

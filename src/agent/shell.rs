@@ -70,7 +70,8 @@ macro_rules! shell_setters {
 
         #[doc = concat!("Adds a bundle for the ", $what, " and all agents inside it, including agents used as tools.")]
         /// In each agent it is placed around everything of the agent's own, unless the
-        /// [semantics](crate::compat::Globals) put it first in every phase.
+        /// [semantics](crate::callback::CallbackRules::global_joins_band) put it first in every
+        /// phase.
         pub fn global_callbacks(mut self, bundle: impl Into<Bundle>) -> Self {
             bundle.into().push_to(&mut self.shell.global);
             self

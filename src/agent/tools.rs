@@ -12,7 +12,7 @@ use super::loop_config::LoopConfig;
 use super::tool_messages::{ShowTool, ToolAnswer};
 use super::transfer;
 use crate::call::{BoxCallFuture, CallKind};
-use crate::callback::LoopRules;
+use crate::callback::{LoopRules, ToolCalls, ToolFailure, UnknownTool};
 use crate::context::RunContext;
 use crate::conversation::{CallName, PendingCalls, Slot, Transcript};
 use crate::error::{Error, ErrorKind, Result};
@@ -84,10 +84,9 @@ impl ToolTurn<'_> {
     async fn run_several(&self, pending: &PendingCalls) -> Result<()> {
         let names = pending.calls().map(|(index, _)| pending.name(index));
         self.transcript.begin_turn(names);
-        let at_once = if self.rules.one_tool_at_a_time {
-            1
-        } else {
-            self.config.tool_concurrency
+        let at_once = match self.rules.tool_calls {
+            ToolCalls::OneByOne => 1,
+            ToolCalls::Concurrent => self.config.tool_concurrency,
         };
         let calls = pending.calls().enumerate();
         if at_once == 1 {
@@ -212,7 +211,7 @@ impl ToolTurn<'_> {
         if made.context.endings().admit::<ToolRequest>().is_err() {
             return Ok(Slot::Open);
         }
-        if made.declaration.is_none() && !self.rules.callbacks_see_unknown_tools {
+        if made.declaration.is_none() && self.rules.unknown_tool == UnknownTool::TellModel {
             let error = self.tools.unknown(&made.call.name);
             return Ok(Slot::Answered(self.failure_message(made.call, &error)));
         }
@@ -298,9 +297,9 @@ impl ToolTurn<'_> {
         let is_unknown = made.declaration.is_none();
         match error.kind() {
             // A known tool may have failed because of an unknown one.
-            ErrorKind::UnknownTool if is_unknown => self.rules.unknown_tool_fails_run,
-            ErrorKind::InvalidArguments => self.rules.invalid_arguments_fail_run,
-            _ => self.rules.failed_tool_fails_run,
+            ErrorKind::UnknownTool if is_unknown => self.rules.unknown_tool == UnknownTool::FailRun,
+            ErrorKind::InvalidArguments => self.rules.invalid_arguments == ToolFailure::FailRun,
+            _ => self.rules.tool_failure == ToolFailure::FailRun,
         }
     }
 

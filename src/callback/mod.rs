@@ -60,6 +60,7 @@ mod hook;
 pub(crate) mod hook_set;
 mod life;
 mod list;
+mod loop_rules;
 mod members;
 mod named_tool;
 mod names;
@@ -83,9 +84,13 @@ pub use self::function::{
     IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, OnError, OnErrorAsync,
 };
 pub use self::list::Callbacks;
+pub use self::loop_rules::{
+    AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, LoopRules,
+    ToolCalls, ToolFailure, UnknownTool,
+};
 pub(crate) use self::named_tool::NamedTool;
 pub(crate) use self::position::Position;
-pub use self::rules::{CallbackRules, LoopRules, Remaining, Rules};
+pub use self::rules::{CallbackRules, Remaining, Rules};
 pub use self::service::CallbackService;
 pub(crate) use self::stack::{InAgent, Stacks, merged};
 pub use self::stack::{LayerInner, StackBuilder};

@@ -1,33 +1,25 @@
 use std::fmt;
 
+use super::loop_rules::LoopRules;
 use crate::call::CallKind;
 
 /// The rules of a band and of the loop, where agent frameworks differ.
 ///
 /// The defaults are what the documentation describes. An agent takes rules with
 /// [`semantics`](crate::AgentBuilder::semantics), a list of callbacks with
-/// [`with_semantics`](super::Callbacks::with_semantics). Implement it for a framework whose callbacks
+/// [`with_semantics`](super::Callbacks::with_semantics). [`CallbackRules`] alone are the same rules
+/// for every call, with the default loop. Implement this trait for a framework whose callbacks
 /// should keep their meaning; [`compat`](crate::compat) has four.
 ///
 /// ```
-/// use tower_agent::call::CallKind;
-/// use tower_agent::callback::{CallbackRules, Callbacks, Remaining, Rules};
+/// use tower_agent::callback::{CallbackRules, Callbacks, Remaining};
 /// use tower_agent::ModelRequest;
 ///
-/// /// Every `before` runs, and the last response wins.
-/// #[derive(Debug)]
-/// struct LastWins;
-///
-/// impl Rules for LastWins {
-///     fn callbacks(&self, _: CallKind) -> CallbackRules {
-///         let mut rules = CallbackRules::default();
-///         rules.before_response = Remaining::Run;
-///         rules
-///     }
-/// }
-///
-/// let callbacks = Callbacks::<ModelRequest>::new().with_semantics(LastWins);
-/// assert_eq!(callbacks.rules().before_response, Remaining::Run);
+/// // Every `before` runs, and the last response wins.
+/// let mut rules = CallbackRules::default();
+/// rules.before_response = Remaining::Run;
+/// let callbacks = Callbacks::<ModelRequest>::new().with_semantics(rules);
+/// assert_eq!(callbacks.rules(), rules);
 /// ```
 pub trait Rules: fmt::Debug + Send + Sync + 'static {
     /// Returns the rules of a band around calls of this kind. Defaults to
@@ -39,15 +31,9 @@ pub trait Rules: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the rules of an agent's loop. Defaults to [`LoopRules::default`].
     fn agent_loop(&self) -> LoopRules {
-        LoopRules::DEFAULT
+        LoopRules::default()
     }
 }
-
-/// The default rules.
-#[derive(Debug)]
-pub(super) struct DefaultRules;
-
-impl Rules for DefaultRules {}
 
 /// The effect of a decision on the remaining callbacks of a phase.
 ///
@@ -77,14 +63,16 @@ pub struct CallbackRules {
     /// The remaining `on_error`s after one has responded. Defaults to `Skip`.
     pub fallback: Remaining,
     /// The remaining hooks after one has failed. Defaults to `Skip`: the call fails at once, with
-    /// that error. Otherwise it fails with the first error once all hooks have run.
+    /// that error. Otherwise it fails with the first error once all hooks have run, whatever they
+    /// respond or retry; only an abort, an interrupt or an end of the invocation takes precedence.
     pub failure: Remaining,
     /// An `after` sees the response of the `after` before it, instead of the service's.
     /// Defaults to `true`.
     pub after_composes: bool,
-    /// A response from a `before` takes effect. Defaults to `true`.
+    /// A response from a `before` takes effect. Defaults to `true`; otherwise it is ignored with a
+    /// warning, unless it is [a guard's](super::Callback::is_guard).
     pub before_responds: bool,
-    /// A response from an `after` takes effect. Defaults to `true`.
+    /// A response from an `after` takes effect, like one from a `before`. Defaults to `true`.
     pub after_responds: bool,
     /// `after` runs for a response from a `before`. Defaults to `true`.
     pub after_before: bool,
@@ -99,11 +87,16 @@ pub struct CallbackRules {
     /// A retry runs the `before`s again, with the request as it entered the band. Defaults
     /// to `false`.
     pub before_runs_again: bool,
-    /// How often `on_error` may retry a call; `None` means as often as the agent may call its model.
-    /// Defaults to three times.
+    /// How often `on_error` may retry a call; `None` means as often as the agent may call its
+    /// model. Defaults to three times.
     pub retries: Option<u32>,
-    /// Callbacks of the [whole tree](crate::AgentBuilder::global_callbacks) with the same
-    /// rules join the agent's first band, instead of being around it. Defaults to `false`.
+    /// Callbacks of the [whole tree](crate::AgentBuilder::global_callbacks) with the same rules
+    /// come first in every phase of the agent's first band, as earlier callbacks of that band.
+    /// Callbacks registered after a layer are in a later band, inside it.
+    ///
+    /// Defaults to `false`: they are around everything of the agent's own. Their `before`s run
+    /// first, and their `after`s and `on_error`s last. If one of their `before`s responds, the
+    /// agent's own callbacks do not run.
     pub global_joins_band: bool,
 }
 
@@ -137,58 +130,8 @@ impl Default for CallbackRules {
     }
 }
 
-/// The rules of an agent's loop, one field for each question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LoopRules {
-    /// Tool calls run that are in a response from a `before` or an `on_error`, instead of
-    /// the response ending the run. Defaults to `true`.
-    pub runs_calls_of_callbacks: bool,
-    /// A response from `after_model` that was created from nothing keeps the model's tool
-    /// calls. Defaults to `true`.
-    pub after_model_keeps_calls: bool,
-    /// A response from `after_model` ends the run. Defaults to `false`.
-    pub after_model_ends_run: bool,
-    /// A response from `after_agent` replaces all messages of the agent, instead of the
-    /// last. Defaults to `false`.
-    pub after_agent_replaces_all: bool,
-    /// A failed tool fails the run, instead of the model reading the error. Defaults to
-    /// `false`.
-    pub failed_tool_fails_run: bool,
-    /// Invalid arguments fail the run. Defaults to `false`.
-    pub invalid_arguments_fail_run: bool,
-    /// A call of an unknown tool passes through the tool callbacks. Defaults to `true`.
-    pub callbacks_see_unknown_tools: bool,
-    /// A call of an unknown tool fails the run. Defaults to `false`.
-    pub unknown_tool_fails_run: bool,
-    /// The tool calls of a turn run one after another. Defaults to `false`.
-    pub one_tool_at_a_time: bool,
-    /// A run that reaches its limit of model calls ends with its messages so far, instead of
-    /// failing. Defaults to `false`.
-    pub ends_at_limit: bool,
-    /// `before_model` runs for the call beyond the limit, and may respond. Defaults to
-    /// `false`.
-    pub asks_beyond_limit: bool,
-}
-
-impl LoopRules {
-    pub(crate) const DEFAULT: Self = Self {
-        runs_calls_of_callbacks: true,
-        after_model_keeps_calls: true,
-        after_model_ends_run: false,
-        after_agent_replaces_all: false,
-        failed_tool_fails_run: false,
-        invalid_arguments_fail_run: false,
-        callbacks_see_unknown_tools: true,
-        unknown_tool_fails_run: false,
-        one_tool_at_a_time: false,
-        ends_at_limit: false,
-        asks_beyond_limit: false,
-    };
-}
-
-impl Default for LoopRules {
-    fn default() -> Self {
-        Self::DEFAULT
+impl Rules for CallbackRules {
+    fn callbacks(&self, _: CallKind) -> CallbackRules {
+        *self
     }
 }

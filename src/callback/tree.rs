@@ -3,8 +3,9 @@ use std::sync::Arc;
 
 use super::bundle::{Bundle, RunBundles};
 use super::list::Callbacks;
+use super::loop_rules::LoopRules;
 use super::position::Position;
-use super::rules::{CallbackRules, DefaultRules, LoopRules, Rules};
+use super::rules::{CallbackRules, Rules};
 use super::stack::Stacks;
 use crate::call::{CallKind, Request};
 use crate::context::{CallbackTypes, Inherited, OfCallbacks, RunContext};
@@ -71,7 +72,7 @@ impl Tree {
         self.observers.extend_from_slice(bundle.observers());
         // Fixed here: in a sub-agent with other rules, the callbacks keep those of the agent that
         // they were registered with.
-        let rules = self.rules.as_deref().unwrap_or(&DefaultRules);
+        let rules = self.rules.as_deref().unwrap_or(&CallbackRules::DEFAULT);
         self.around.append(bundle.around(), place, Some(rules));
     }
 
@@ -106,6 +107,6 @@ impl Tree {
     /// Returns the rules of the loop of the current agent.
     pub(crate) fn loop_rules(context: &RunContext) -> LoopRules {
         let rules = Self::of(context).and_then(|tree| tree.rules.as_ref());
-        rules.map_or(LoopRules::DEFAULT, |rules| rules.agent_loop())
+        rules.map_or_else(LoopRules::default, |rules| rules.agent_loop())
     }
 }

@@ -1,14 +1,10 @@
 //! The semantics of four frameworks.
 
-use super::callback_semantics::{
-    AfterPolicy, BeforePolicy, CallbackSemantics, Globals, HookFailure, OnErrorPolicy, PerCall,
-    RespondScope, Retries,
+use super::semantics::{CallbackSemantics, Semantics};
+use crate::callback::{
+    AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, BeyondLimit, CallbackRules, LoopRules,
+    Remaining, ToolCalls, ToolFailure, UnknownTool,
 };
-use super::loop_semantics::{
-    AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, BeyondLimit, LoopSemantics, ToolCalls,
-    ToolFailure, UnknownTool,
-};
-use super::semantics::Semantics;
 
 impl Semantics {
     /// Returns the semantics of potato_agent: a response in `after_model` ends the run, and
@@ -17,14 +13,14 @@ impl Semantics {
     pub fn potato() -> Self {
         Self {
             band: CallbackSemantics::potato(),
-            run: LoopSemantics {
+            run: LoopRules {
                 after_model_respond: AfterModelRespond::EndRun,
                 // It tells the model of no tool failure of any kind.
                 tool_failure: ToolFailure::FailRun,
                 invalid_arguments: ToolFailure::FailRun,
                 unknown_tool: UnknownTool::FailRun,
                 tool_calls: ToolCalls::OneByOne,
-                ..LoopSemantics::default()
+                ..LoopRules::default()
             },
         }
     }
@@ -37,11 +33,11 @@ impl Semantics {
     pub fn adk_python() -> Self {
         Self {
             band: CallbackSemantics::adk_python(),
-            run: LoopSemantics {
+            run: LoopRules {
                 after_model_respond: AfterModelRespond::Replace,
                 tool_failure: ToolFailure::FailRun,
                 beyond_limit: BeyondLimit::AskBefore,
-                ..LoopSemantics::default()
+                ..LoopRules::default()
             },
         }
     }
@@ -54,12 +50,12 @@ impl Semantics {
     pub fn adk_elixir() -> Self {
         Self {
             band: CallbackSemantics::adk_elixir(),
-            run: LoopSemantics {
+            run: LoopRules {
                 answered_tool_calls: AnsweredToolCalls::Drop,
                 after_model_respond: AfterModelRespond::Replace,
                 after_agent_respond: AfterAgentRespond::Transform,
                 tool_calls: ToolCalls::OneByOne,
-                ..LoopSemantics::default()
+                ..LoopRules::default()
             },
         }
     }
@@ -72,10 +68,10 @@ impl Semantics {
     pub fn trpc() -> Self {
         Self {
             band: CallbackSemantics::trpc(false, false),
-            run: LoopSemantics {
+            run: LoopRules {
                 after_model_respond: AfterModelRespond::Replace,
                 unknown_tool: UnknownTool::TellModel,
-                ..LoopSemantics::default()
+                ..LoopRules::default()
             },
         }
     }
@@ -85,26 +81,44 @@ impl CallbackSemantics {
     /// Returns the semantics of potato_agent's callbacks.
     #[must_use]
     pub const fn potato() -> Self {
+        let rules = CallbackRules {
+            before_response: Remaining::Notify,
+            after_response: Remaining::Notify,
+            after_composes: false,
+            failure: Remaining::Notify,
+            before_responds: false,
+            after_responds: false,
+            ..CallbackRules::DEFAULT
+        };
         Self {
-            before: BeforePolicy::FirstNotifyRest,
-            after: AfterPolicy::FirstNotifyRest,
-            failure: HookFailure::NotifyRest,
-            respond: RespondScope::AfterModel,
-            ..Self::DEFAULT
+            model: CallbackRules {
+                after_responds: true,
+                ..rules
+            },
+            ..Self::all(rules)
         }
     }
 
     /// Returns the semantics of the callbacks of Google's ADK for Python.
     #[must_use]
     pub const fn adk_python() -> Self {
+        let rules = CallbackRules {
+            after_response: Remaining::Skip,
+            after_composes: false,
+            after_interrupt: true,
+            global_joins_band: true,
+            ..CallbackRules::DEFAULT
+        };
+        // Its flow runs `after_tool` for any result, but returns at once from a model's or an
+        // agent's early response.
+        let returns_at_once = CallbackRules {
+            after_before: false,
+            ..rules
+        };
         Self {
-            after: AfterPolicy::First,
-            // Its flow runs `after_tool` for any result, but returns at once from a model's or an
-            // agent's early response.
-            after_before: PerCall::of(false, true, false, true),
-            globals: PerCall::all(Globals::First),
-            after_pause: true,
-            ..Self::DEFAULT
+            model: returns_at_once,
+            agent: returns_at_once,
+            ..Self::all(rules)
         }
     }
 
@@ -112,50 +126,60 @@ impl CallbackSemantics {
     #[must_use]
     pub const fn adk_elixir() -> Self {
         Self {
-            after_before: PerCall::of(false, true, false, true),
-            after_fallback: PerCall::of(false, true, true, true),
-            // Its retry of a model starts at `before_model`.
-            retry_before: PerCall::of(true, false, false, false),
-            retries: PerCall::of(
-                Retries::MaxIterations,
-                Retries::AtMost(1),
-                Retries::AtMost(Self::RETRIES),
-                Retries::AtMost(Self::RETRIES),
-            ),
-            globals: PerCall {
-                model: Globals::First,
-                ..Self::DEFAULT.globals
+            model: CallbackRules {
+                after_before: false,
+                after_fallback: false,
+                // Its retry of a model starts at `before_model`.
+                before_runs_again: true,
+                retries: None,
+                global_joins_band: true,
+                ..CallbackRules::DEFAULT
             },
-            ..Self::DEFAULT
+            tool: CallbackRules {
+                retries: Some(1),
+                ..CallbackRules::DEFAULT
+            },
+            agent: CallbackRules {
+                after_before: false,
+                ..CallbackRules::DEFAULT
+            },
+            other: CallbackRules::DEFAULT,
         }
     }
 
     /// Returns the semantics of trpc-agent-go's callbacks with its two options.
     #[must_use]
     pub const fn trpc(continue_on_error: bool, continue_on_response: bool) -> Self {
-        let (before, after) = if continue_on_response {
-            (BeforePolicy::Last, AfterPolicy::Last)
-        } else {
-            (BeforePolicy::First, AfterPolicy::First)
+        const fn remaining(continues: bool) -> Remaining {
+            if continues {
+                Remaining::Run
+            } else {
+                Remaining::Skip
+            }
+        }
+        let rules = CallbackRules {
+            before_response: remaining(continue_on_response),
+            after_response: remaining(continue_on_response),
+            after_composes: false,
+            failure: remaining(continue_on_error),
+            after_fallback: false,
+            // It has one `after`, which gets either the response or the error.
+            fallback: remaining(continue_on_response),
+            fail_is_failure: true,
+            global_joins_band: true,
+            ..CallbackRules::DEFAULT
         };
-        let failure = if continue_on_error {
-            HookFailure::Continue
-        } else {
-            HookFailure::Stop
+        let tool = CallbackRules {
+            after_before: false,
+            ..rules
         };
         Self {
-            before,
-            after,
-            failure,
-            after_before: PerCall::of(true, false, false, true),
-            after_fallback: PerCall::all(false),
-            // It has one `after`, which gets either the response or the error.
-            on_error: OnErrorPolicy::LikeAfter,
-            globals: PerCall {
-                agent: Globals::Around,
-                ..PerCall::all(Globals::First)
+            tool,
+            agent: CallbackRules {
+                global_joins_band: false,
+                ..tool
             },
-            ..Self::DEFAULT
+            ..Self::all(rules)
         }
     }
 }

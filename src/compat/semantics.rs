@@ -1,5 +1,3 @@
-use super::callback_semantics::CallbackSemantics;
-use super::loop_semantics::LoopSemantics;
 use crate::call::CallKind;
 use crate::callback::{CallbackRules, LoopRules, Rules};
 
@@ -12,9 +10,9 @@ use crate::callback::{CallbackRules, LoopRules, Rules};
 /// An agent without its own semantics inherits those of the agent that contains it: a member those
 /// of its team, a sub-agent and an agent used as a tool those of its caller. This is resolved in
 /// each run, so one agent can be part of two trees. Callbacks of the whole
-/// [tree](crate::AgentBuilder::global_callbacks) follow the semantics of the agent that they are registered
-/// with, and those [of a run](crate::AgentRequest::with_callbacks) the semantics of the called
-/// agent; either may [have its own](crate::callback::Bundle::semantics).
+/// [tree](crate::AgentBuilder::global_callbacks) follow the semantics of the agent that they are
+/// registered with, and those [of a run](crate::AgentRequest::with_callbacks) the semantics of the
+/// called agent; either may [have its own](crate::callback::Bundle::semantics).
 ///
 /// ```
 /// use tower_agent::testing::{ScriptedModel, Turn};
@@ -40,7 +38,7 @@ pub struct Semantics {
     /// The callbacks of one call.
     pub band: CallbackSemantics,
     /// The loop.
-    pub run: LoopSemantics,
+    pub run: LoopRules,
 }
 
 impl Rules for Semantics {
@@ -49,6 +47,67 @@ impl Rules for Semantics {
     }
 
     fn agent_loop(&self) -> LoopRules {
-        self.run.into()
+        self.run
+    }
+}
+
+/// The semantics of bands: what agent frameworks do differently, for each call.
+///
+/// The default is what the rest of the documentation describes; the constructors, such as
+/// [`potato`](Self::potato), are the semantics of four frameworks. A list of callbacks takes them
+/// with [`with_semantics`](crate::Callbacks::with_semantics).
+///
+/// ```
+/// use tower_agent::ModelRequest;
+/// use tower_agent::callback::{Callbacks, Remaining};
+/// use tower_agent::compat::CallbackSemantics;
+///
+/// let mut semantics = CallbackSemantics::adk_python();
+/// semantics.model.before_response = Remaining::Run;
+/// let callbacks = Callbacks::<ModelRequest>::new().with_semantics(semantics);
+/// assert_eq!(callbacks.rules(), semantics.model);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CallbackSemantics {
+    /// The rules for model calls.
+    pub model: CallbackRules,
+    /// The rules for tool calls.
+    pub tool: CallbackRules,
+    /// The rules for agent calls.
+    pub agent: CallbackRules,
+    /// The rules for every other call.
+    pub other: CallbackRules,
+}
+
+impl CallbackSemantics {
+    pub(super) const fn all(rules: CallbackRules) -> Self {
+        Self {
+            model: rules,
+            tool: rules,
+            agent: rules,
+            other: rules,
+        }
+    }
+
+    /// Changes the rules for every call.
+    #[must_use]
+    pub fn with_each(mut self, change: impl Fn(&mut CallbackRules)) -> Self {
+        change(&mut self.model);
+        change(&mut self.tool);
+        change(&mut self.agent);
+        change(&mut self.other);
+        self
+    }
+}
+
+impl Rules for CallbackSemantics {
+    fn callbacks(&self, call: CallKind) -> CallbackRules {
+        match call {
+            CallKind::Model => self.model,
+            CallKind::Tool => self.tool,
+            CallKind::Agent => self.agent,
+            CallKind::Other(_) => self.other,
+        }
     }
 }

@@ -3,8 +3,10 @@
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
-use tower_agent::callback::{after_model, before_model, before_tool, on_model_error};
-use tower_agent::compat::{AfterPolicy, CallbackSemantics, HookFailure, OnErrorPolicy};
+use tower_agent::callback::{
+    CallbackRules, Remaining, after_model, before_model, before_tool, on_model_error,
+};
+use tower_agent::compat::CallbackSemantics;
 use tower_agent::{
     Action, Callbacks, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery,
     ToolRequest, ToolResponse,
@@ -24,10 +26,10 @@ fn fails(message: &'static str) -> Error {
     Error::new(ErrorKind::Other, message)
 }
 
-fn by_hand(change: impl FnOnce(&mut CallbackSemantics)) -> CallbackSemantics {
-    let mut semantics = CallbackSemantics::default();
-    change(&mut semantics);
-    semantics
+fn by_hand(change: impl FnOnce(&mut CallbackRules)) -> CallbackRules {
+    let mut rules = CallbackRules::default();
+    change(&mut rules);
+    rules
 }
 
 #[tokio::test]
@@ -35,9 +37,9 @@ async fn after_a_failed_hook_the_rest_run_whatever_one_of_them_returns() {
     let (trace, request) = (Trace::default(), ModelRequest::default());
     let (one, two) = (trace.clone(), trace.clone());
     let (three, four) = (trace.clone(), trace.clone());
-    let semantics = by_hand(|band| band.failure = HookFailure::NotifyRest);
+    let rules = by_hand(|rules| rules.failure = Remaining::Notify);
     let callbacks = Callbacks::<ModelRequest>::new()
-        .with_semantics(semantics)
+        .with_semantics(rules)
         .with(before_model(|_| Err::<(), _>(fails("broken"))))
         .with(before_model(move |_| {
             one.push("before 2");
@@ -118,22 +120,23 @@ async fn a_fail_is_a_failing_hook_where_on_errors_are_asked_like_afters() {
 }
 
 #[tokio::test]
-async fn on_errors_follow_the_rule_for_afters_only_where_they_are_asked_like_them() {
-    use OnErrorPolicy::{First, LikeAfter};
+async fn on_errors_follow_their_own_rule_whatever_the_rule_for_afters() {
+    use Remaining::{Notify, Run, Skip};
     let cases = [
-        (First, AfterPolicy::Last, "first", ""),
-        (First, AfterPolicy::FirstNotifyRest, "first", ""),
-        (LikeAfter, AfterPolicy::First, "first", ""),
-        (LikeAfter, AfterPolicy::Compose, "first", ""),
-        (LikeAfter, AfterPolicy::FirstNotifyRest, "first", "told"),
-        (LikeAfter, AfterPolicy::Last, "second", "told"),
+        (Skip, Run, "first", ""),
+        (Skip, Notify, "first", ""),
+        (Skip, Skip, "first", ""),
+        (Notify, Notify, "first", "told"),
+        (Notify, Skip, "first", "told"),
+        (Run, Run, "second", "told"),
     ];
-    for (on_error, after, answer, told) in cases {
+    for (fallback, after, answer, told) in cases {
         let trace = Trace::default();
         let second = trace.clone();
         let callbacks = Callbacks::<ModelRequest>::new()
-            .with_semantics(by_hand(|band| {
-                (band.on_error, band.after) = (on_error, after)
+            .with_semantics(by_hand(|rules| {
+                rules.fallback = fallback;
+                rules.after_response = after;
             }))
             .with(on_model_error(|_, _| Recovery::Fallback(says("first"))))
             .with(on_model_error(move |_, _| {
@@ -152,7 +155,7 @@ async fn on_errors_follow_the_rule_for_afters_only_where_they_are_asked_like_the
         assert_eq!(
             became,
             (answer.to_owned(), told.to_owned()),
-            "{on_error:?} {after:?}"
+            "{fallback:?} {after:?}"
         );
     }
 }

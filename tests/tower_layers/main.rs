@@ -23,7 +23,7 @@ use tower_agent::{
 };
 
 use test_support::runs::{WAYS, check, of_model, read, run, secs};
-use tower_agent::compat::ToolFailure;
+use tower_agent::callback::ToolFailure;
 
 /// The same layer around a model, around one tool and around all, around an agent inside its
 /// callbacks, and around an agent from outside; what is inside it does what the script says. The layer is written once

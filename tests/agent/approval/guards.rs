@@ -9,7 +9,6 @@ use tower_agent::callback::{
     self, Bundle, Outcome, after_model, before_model, before_tool, before_tool_async,
     on_model_error, on_tool_error,
 };
-use tower_agent::compat::RespondScope;
 use tower_agent::compat::{CallbackSemantics, Hooks, Semantics};
 use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -140,8 +139,10 @@ fn request() -> ToolRequest {
 
 /// The presets, and what differs most from each of them.
 fn semantics() -> Vec<CallbackSemantics> {
-    let mut everywhere = CallbackSemantics::potato();
-    everywhere.respond = RespondScope::Everywhere;
+    let everywhere = CallbackSemantics::potato().with_each(|rules| {
+        rules.before_responds = true;
+        rules.after_responds = true;
+    });
     vec![
         CallbackSemantics::default(),
         CallbackSemantics::potato(),
@@ -209,9 +210,10 @@ async fn an_after_that_is_a_guard_sees_every_response_that_leaves_the_band() {
                 Action::Respond(ModelResponse::from_text("given raw"))
             }))
             .with(hides());
-        let expected = match semantics.respond {
-            RespondScope::AfterModel => "*",
-            _ => "given *",
+        let expected = if semantics.model.before_responds {
+            "given *"
+        } else {
+            "*"
         };
         assert_eq!(
             answer(given, Ok("raw")).await.unwrap(),

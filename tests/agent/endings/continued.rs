@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt, service_fn};
-use tower_agent::callback::{LayerInner, after_tool, before_model, wrap_agent, wrap_model};
-use tower_agent::compat::{Semantics, ToolFailure};
+use tower_agent::callback::{
+    LayerInner, ToolFailure, after_tool, before_model, wrap_agent, wrap_model,
+};
+use tower_agent::compat::Semantics;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tower_agent::callback::after_tool;
+use tower_agent::callback::{ToolFailure, after_tool};
 use tower_agent::compat::Semantics;
 use tower_agent::model::BoxModel;
 use tower_agent::stream::{Event, EventKind};
@@ -47,7 +47,7 @@ impl Turnover {
             }
         });
         let mut semantics = Semantics::default();
-        semantics.run.tool_failure = tower_agent::compat::ToolFailure::FailRun;
+        semantics.run.tool_failure = ToolFailure::FailRun;
         let turn = Turn::tool("ask", json!({}))
             .and_tool("pay", json!({}))
             .and_tool("fail", json!({}));
@@ -184,7 +184,7 @@ async fn a_tool_that_is_stopped_while_it_runs_is_not_run_again_unless_that_does_
             let model =
                 ScriptedModel::new([turn.and_tool("fail", json!({})), Turn::from_text("done")]);
             let mut semantics = Semantics::default();
-            semantics.run.tool_failure = tower_agent::compat::ToolFailure::FailRun;
+            semantics.run.tool_failure = ToolFailure::FailRun;
             let agent = Agent::builder(model).tools([ask, slow.effect(effect), fail]);
             let agent = agent.semantics(semantics).build().unwrap();
 

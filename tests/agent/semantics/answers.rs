@@ -2,9 +2,11 @@
 
 use serde_json::json;
 use tower_agent::call::Origin;
-use tower_agent::callback::{after_agent, after_model, before_agent, before_model, on_model_error};
+use tower_agent::callback::{
+    AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, after_agent, after_model,
+    before_agent, before_model, on_model_error,
+};
 use tower_agent::compat::Semantics;
-use tower_agent::compat::{AfterAgentRespond, AfterModelRespond, AnsweredToolCalls};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Message,

@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tower_agent::callback::{on_model_error, on_tool_error};
-use tower_agent::compat::AtLimit;
-use tower_agent::compat::{AfterPolicy, OnErrorPolicy, Retries};
-use tower_agent::compat::{CallbackSemantics, Semantics};
+use tower_agent::callback::{AtLimit, CallbackRules, Remaining, on_model_error, on_tool_error};
+use tower_agent::compat::Semantics;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, Callbacks, EndReason, Error, ErrorKind, ModelRequest, ModelResponse, Recovery, Tool,
@@ -96,7 +94,7 @@ async fn attempts(semantics: Semantics, of: &str) -> u32 {
 #[tokio::test]
 async fn a_call_is_made_again_as_often_as_the_preset_says() {
     let mut twice = Semantics::default();
-    twice.band.retries.model = Retries::AtMost(2);
+    twice.band.model.retries = Some(2);
     for (semantics, model, tool) in [
         (Semantics::default(), 4, 4),
         // The model as often as it may be called; a tool once.
@@ -111,9 +109,11 @@ async fn a_call_is_made_again_as_often_as_the_preset_says() {
 /// `on_error` as the error half of `after`s of which the first response wins and the rest run.
 #[tokio::test]
 async fn the_remaining_on_errors_run_where_the_remaining_afters_do() {
-    let mut semantics = CallbackSemantics::default();
-    semantics.after = AfterPolicy::FirstNotifyRest;
-    semantics.on_error = OnErrorPolicy::LikeAfter;
+    let mut rules = CallbackRules::default();
+    rules.after_response = Remaining::Notify;
+    rules.after_composes = false;
+    rules.fallback = Remaining::Notify;
+    rules.fail_is_failure = true;
     let trace = Trace::default();
     let fallback = |name: &'static str| {
         let trace = trace.clone();
@@ -127,7 +127,7 @@ async fn the_remaining_on_errors_run_where_the_remaining_afters_do() {
         .with(fallback("second"));
     let down = Turn::error(Error::new(ErrorKind::Provider, "down"));
     let model = callbacks
-        .with_semantics(semantics)
+        .with_semantics(rules)
         .layer(ScriptedModel::new([down]));
     let response = model.oneshot(ModelRequest::default()).await.unwrap();
     assert_eq!(

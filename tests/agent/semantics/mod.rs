@@ -8,12 +8,12 @@ mod tools;
 mod tree;
 
 use serde_json::{Value, json};
-use tower_agent::compat::LoopSemantics;
+use tower_agent::callback::LoopRules;
 use tower_agent::compat::Semantics;
 use tower_agent::message::ToolCall;
 use tower_agent::{AgentResponse, Message, ModelResponse, Part, Role, Tool};
 
-pub(crate) fn with(change: impl FnOnce(&mut LoopSemantics)) -> Semantics {
+pub(crate) fn with(change: impl FnOnce(&mut LoopRules)) -> Semantics {
     let mut semantics = Semantics::default();
     change(&mut semantics.run);
     semantics

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tower_agent::callback::{before_tool, on_tool_error};
+use tower_agent::callback::{ToolCalls, ToolFailure, UnknownTool, before_tool, on_tool_error};
 use tower_agent::compat::Semantics;
-use tower_agent::compat::{ToolCalls, ToolFailure, UnknownTool};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentResponse, Error, ErrorKind, Recovery, Tool, ToolResponse,

@@ -1,4 +1,4 @@
-//! A model of a band, worked out from the documentation of `CallbackSemantics`. It knows neither
+//! A model of a band, worked out from the documentation of `CallbackRules`. It knows neither
 //! requests nor futures, only each callback's answer.
 
 use tower_agent::ErrorKind;

@@ -2,8 +2,8 @@
 
 use tower::ServiceExt;
 use tower_agent::call::CallKind;
+use tower_agent::callback::Remaining;
 use tower_agent::compat::CallbackSemantics;
-use tower_agent::compat::{OnErrorPolicy, RespondScope};
 use tower_agent::{AgentRequest, Callbacks, ErrorKind, ModelRequest, RunContext, ToolRequest};
 use tower_layer::Layer;
 
@@ -63,12 +63,12 @@ impl Preset {
                 continue_on_error,
                 continue_on_response,
             } => CallbackSemantics::trpc(continue_on_error, continue_on_response),
-            Self::RestTold => {
-                let mut semantics = CallbackSemantics::potato();
-                semantics.respond = RespondScope::Everywhere;
-                semantics.on_error = OnErrorPolicy::LikeAfter;
-                semantics
-            }
+            Self::RestTold => CallbackSemantics::potato().with_each(|rules| {
+                rules.before_responds = true;
+                rules.after_responds = true;
+                rules.fallback = Remaining::Notify;
+                rules.fail_is_failure = true;
+            }),
         }
     }
 

@@ -1,9 +1,7 @@
-use crate::callback::LoopRules;
-
-/// The semantics of the loop, one field for each question.
+/// The rules of an agent's loop, one field for each question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LoopSemantics {
+pub struct LoopRules {
     /// Tool calls in a model response from a `before` or an `on_error`.
     pub answered_tool_calls: AnsweredToolCalls,
     /// A response from `after_model`.
@@ -122,23 +120,4 @@ pub enum BeyondLimit {
     /// another model call. Without a response the limit is reached; no `on_model_error` runs for
     /// that.
     AskBefore,
-}
-
-impl From<LoopSemantics> for LoopRules {
-    fn from(semantics: LoopSemantics) -> Self {
-        Self {
-            runs_calls_of_callbacks: semantics.answered_tool_calls == AnsweredToolCalls::Run,
-            after_model_keeps_calls: semantics.after_model_respond
-                == AfterModelRespond::KeepToolCalls,
-            after_model_ends_run: semantics.after_model_respond == AfterModelRespond::EndRun,
-            after_agent_replaces_all: semantics.after_agent_respond == AfterAgentRespond::Transform,
-            failed_tool_fails_run: semantics.tool_failure == ToolFailure::FailRun,
-            invalid_arguments_fail_run: semantics.invalid_arguments == ToolFailure::FailRun,
-            callbacks_see_unknown_tools: semantics.unknown_tool != UnknownTool::TellModel,
-            unknown_tool_fails_run: semantics.unknown_tool == UnknownTool::FailRun,
-            one_tool_at_a_time: semantics.tool_calls == ToolCalls::OneByOne,
-            ends_at_limit: semantics.at_limit == AtLimit::End,
-            asks_beyond_limit: semantics.beyond_limit == BeyondLimit::AskBefore,
-        }
-    }
 }
