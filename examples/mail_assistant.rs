@@ -1,5 +1,6 @@
-//! A mail assistant that is attacked: a mail tells the model to pay, and the model obeys. Once without a guard,
-//! once with `Flow`, and once with `Flow` and results that the model does not read.
+//! A mail assistant that is attacked: a mail tells the model to pay, and the model obeys. Once
+//! without a guard, once with `Flow`, and once with `Flow` and results that the model does not
+//! read.
 //!
 //! `cargo run --example mail_assistant`
 

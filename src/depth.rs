@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::ser::{Error, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// The number of levels of arrays and objects that a stored value may have. What surrounds it in the
-/// stored form, conversations in conversations included, needs the rest.
+/// The number of levels of arrays and objects that a stored value may have. What surrounds it in
+/// the stored form, conversations in conversations included, needs the rest.
 pub(crate) const MAX_LEVELS: usize = 64;
 
 /// JSON that an application, a tool or a provider has made.

@@ -98,11 +98,13 @@
 //!
 //! Use the first of these that is sufficient.
 //!
-//! 1. **A closure**: [`before_model`](callback::before_model), [`after_tool`](callback::after_tool), [`on_model_error`](callback::on_model_error) and the like, for
-//!    one hook.
+//! 1. **A closure**: [`before_model`](callback::before_model),
+//!    [`after_tool`](callback::after_tool), [`on_model_error`](callback::on_model_error) and the
+//!    like, for one hook.
 //! 2. **A [`Callback`]**: a type with several hooks, or with hooks for several calls.
-//! 3. **A wrap**: [`wrap_model`](callback::wrap_model), [`wrap_tool`](callback::wrap_tool), [`wrap_agent`](callback::wrap_agent). Use it for one piece of code
-//!    around the call: to time it, to run it twice.
+//! 3. **A wrap**: [`wrap_model`](callback::wrap_model), [`wrap_tool`](callback::wrap_tool),
+//!    [`wrap_agent`](callback::wrap_agent). Use it for one piece of code around the call: to time
+//!    it, to run it twice.
 //! 4. **A [`Layer`](tower_layer::Layer)**: a reusable middleware with its own service and future,
 //!    without boxing. [Tower's own layers](guide::tower_layers) work too, most of them unchanged.
 //! 5. **A [`Service`](tower::Service)** that replaces the model or a tool.
@@ -165,9 +167,9 @@
 //!
 //! # Typed answers
 //!
-//! [`Agent::run_typed`] runs until the model answers with JSON of a type, and has it repair an answer
-//! that does not match. An [`AnswerFormat`](agent::AnswerFormat) says how the model is asked, for
-//! any service and any stream.
+//! [`Agent::run_typed`] runs until the model answers with JSON of a type, and has it repair an
+//! answer that does not match. An [`AnswerFormat`](agent::AnswerFormat) says how the model is
+//! asked, for any service and any stream.
 //!
 //! ```
 //! use schemars::JsonSchema;
@@ -190,12 +192,17 @@
 //!
 //! # Guards
 //!
-//! [`tower-agent-middleware`](https://docs.rs/tower-agent-middleware) contains [retry](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/retry/),
-//! [fallback](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/fallback/), [timeout](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/timeout/), [budget](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/budget/), redaction,
-//! [approval](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/approval/) and [guardrails](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/guardrail/). The [guide](guide::guards) says
-//! which to use, in which order, and how to write your own. [Trust](guide::trust) says what a guard
-//! can rely on, and [conversations](guide::conversations) what runs at most once when a run fails,
-//! is interrupted or resumes in another process.
+//! [`tower-agent-middleware`](https://docs.rs/tower-agent-middleware) contains
+//! [retry](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/retry/),
+//! [fallback](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/fallback/),
+//! [timeout](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/timeout/),
+//! [budget](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/budget/),
+//! redaction,
+//! [approval](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/approval/) and
+//! [guardrails](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/guardrail/).
+//! The [guide](guide::guards) says which to use, in which order, and how to write your own.
+//! [Trust](guide::trust) says what a guard can rely on, and [conversations](guide::conversations)
+//! what runs at most once when a run fails, is interrupted or resumes in another process.
 //!
 //! # Readiness
 //!

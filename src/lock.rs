@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex, ignoring poisoning: no code here leaves the data half changed when it panics, and a
-/// caught panic of user code must not fail every later call.
+/// Locks a mutex, ignoring poisoning: no code here leaves the data half changed when it panics, and
+/// a caught panic of user code must not fail every later call.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -18,7 +18,8 @@ pin_project! {
 }
 
 pin_project! {
-    /// The result or the future. Visible to the crate, so that a ready result is taken without a poll.
+    /// The result or the future. Visible to the crate, so that a ready result is taken without a
+    /// poll.
     #[project = Projected]
     pub(crate) enum MaybeFutureState<'a, T> {
         /// The result; `None` once taken.

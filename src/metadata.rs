@@ -46,12 +46,12 @@ pub struct Metadata {
     /// The cost of the call in US dollars, if the provider states it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
-    /// The usage as the provider states it, such as the searches that it made, if it was to be kept:
-    /// see the client of the provider.
+    /// The usage as the provider states it, such as the searches that it made, if it was to be
+    /// kept: see the client of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stated_usage: Option<Value>,
-    /// How many of the [tokens written to the cache](crate::Usage::cache_write_tokens) it keeps for an
-    /// hour or longer, if the provider tells them apart.
+    /// How many of the [tokens written to the cache](crate::Usage::cache_write_tokens) it keeps for
+    /// an hour or longer, if the provider tells them apart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub long_cache_write_tokens: Option<u64>,
     /// Why the schema of the answer stood in the instructions, if it was not sent as the
@@ -63,8 +63,8 @@ pub struct Metadata {
     /// [response format](crate::Settings::response_format).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer_tool: Option<String>,
-    /// The response ended before the usage that was requested: a stream was cut off after the message,
-    /// or the provider rejected a call of the model. The message is complete, but the
+    /// The response ended before the usage that was requested: a stream was cut off after the
+    /// message, or the provider rejected a call of the model. The message is complete, but the
     /// [usage](crate::ModelResponse::usage) is not known, and zero.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,

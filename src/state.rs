@@ -262,8 +262,8 @@ impl State {
 
     fn take(&self, inner: &mut StateData, key: &str, number: Option<u64>) -> Option<Value> {
         let old = self.inner.remove(inner, key);
-        // A removal from another process is logged even if the key is absent here, so that an earlier
-        // `set` which is applied later does not bring the key back.
+        // A removal from another process is logged even if the key is absent here, so that an
+        // earlier `set` which is applied later does not bring the key back.
         if old.is_some() || number.is_some() {
             self.log(inner, key, None, number);
         }
@@ -319,7 +319,8 @@ impl State {
         log.map(|log| log.changes()).unwrap_or_default()
     }
 
-    /// Applies the changes of a call that is replayed, except to keys that a later call has changed.
+    /// Applies the changes of a call that is replayed, except to keys that a later call has
+    /// changed.
     pub(crate) fn apply(&self, changes: &LoggedChanges) {
         let inner = &mut *lock(&self.inner.data);
         let removed = changes.delta.removed.iter().map(|key| (key, None));

@@ -1,8 +1,8 @@
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, Serializer};
 
-/// The version of a stored form: `NEWEST` is written, and a later one is not read. It increases when an
-/// older version of this crate would misread what is written.
+/// The version of a stored form: `NEWEST` is written, and a later one is not read. It increases
+/// when an older version of this crate would misread what is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Version<const NEWEST: u32>;
 

@@ -13,8 +13,9 @@
 //! curl localhost:3001/metrics
 //! ```
 //!
-//! Everything between the two protocols is a stack of layers, in `stack.rs`. The two providers are mocks
-//! of this process; `PROVIDERS` names others by their URLs. README.md has all settings and figures.
+//! Everything between the two protocols is a stack of layers, in `stack.rs`. The two providers are
+//! mocks of this process; `PROVIDERS` names others by their URLs. README.md has all settings and
+//! figures.
 
 mod mock;
 mod protocol;

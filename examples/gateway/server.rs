@@ -49,8 +49,8 @@ pub(crate) fn app(model: BoxModel, keys: Vec<String>, telemetry: Telemetry) -> R
         .with_state(gateway)
 }
 
-/// Sends each piece of a stream as it comes. The kernel would wait for the client to confirm the piece
-/// before, which takes 40 ms.
+/// Sends each piece of a stream as it comes. The kernel would wait for the client to confirm the
+/// piece before, which takes 40 ms.
 pub(crate) fn at_once(listener: TcpListener) -> impl Listener<Addr = SocketAddr> {
     listener.tap_io(|connection| {
         if let Err(error) = connection.set_nodelay(true) {
@@ -116,8 +116,8 @@ impl Gateway {
     }
 }
 
-/// Returns the body of a streamed answer. It drives the call, so a client that goes away ends it, and
-/// one that does not read holds it up.
+/// Returns the body of a streamed answer. It drives the call, so a client that goes away ends it,
+/// and one that does not read holds it up.
 fn body(
     call: BoxFuture<'static, Result<ModelResponse>>,
     mut events: EventStream,

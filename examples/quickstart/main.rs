@@ -6,9 +6,9 @@
 //! cargo run --example quickstart -- --explain
 //! ```
 //!
-//! The response is on stdout, the output of the callbacks on stderr. The model is a
-//! stand-in that knows these two requests (`script.rs`). With `MODEL=openai:gpt-4o-mini`, or another
-//! provider and model, it is that model; keys and servers are those of
+//! The response is on stdout, the output of the callbacks on stderr. The model is a stand-in that
+//! knows these two requests (`script.rs`). With `MODEL=openai:gpt-4o-mini`, or another provider and
+//! model, it is that model; keys and servers are those of
 //! [`Providers::from_env`](tower_agent_providers::Providers::from_env).
 
 mod callbacks;

@@ -5,8 +5,8 @@
 //! cargo run -p shop
 //! ```
 //!
-//! Then open the two printed URLs, one as a customer and one as support. The threads are in the SQLite
-//! file `SHOP_DB`, so a server that is killed and started again goes on with them.
+//! Then open the two printed URLs, one as a customer and one as support. The threads are in the
+//! SQLite file `SHOP_DB`, so a server that is killed and started again goes on with them.
 //!
 //! The model is a stand-in; put a real one in its place.
 
@@ -74,7 +74,8 @@ fn budget() -> Budget {
     })
 }
 
-/// Returns the sender of a request. In a shop of your own it is in the session; here the page says it.
+/// Returns the sender of a request. In a shop of your own it is in the session; here the page says
+/// it.
 fn user(headers: &HeaderMap) -> Option<Arc<str>> {
     Some(headers.get("x-user")?.to_str().ok()?.into())
 }

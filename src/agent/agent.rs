@@ -221,8 +221,8 @@ impl AgentInner {
         self.known_tools.check_run(&named, request.tools())
     }
 
-    /// Moves the request into the agent's own part of the run, in which the agent has this name, with
-    /// the data that it carries. Returns the open conversation, unless the agent continues its
+    /// Moves the request into the agent's own part of the run, in which the agent has this name,
+    /// with the data that it carries. Returns the open conversation, unless the agent continues its
     /// caller's.
     fn enter(&self, name: &str, request: &mut AgentRequest, is_member: bool) -> Option<Open> {
         // From here on they are part of the run: a sub-agent with a clone of the request must not
@@ -405,7 +405,8 @@ fn ended(
     result: Result<AgentResponse>,
 ) -> Result<AgentResponse> {
     let Some(ending) = context.endings().ending::<AgentRequest>() else {
-        // Only errors from outside the stack are without the call, such as that of a cancelled token.
+        // Only errors from outside the stack are without the call, such as that of a cancelled
+        // token.
         return result.map_err(|error| error.in_call(|| CallSite::of(request)));
     };
     if !matches!(

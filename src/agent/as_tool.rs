@@ -61,7 +61,8 @@ impl Agent {
     }
 }
 
-/// Runs the agent for one tool call, or continues the run that an earlier call of the same id began.
+/// Runs the agent for one tool call, or continues the run that an earlier call of the same id
+/// began.
 async fn answer(
     agent: Agent,
     arguments: AgentToolArguments,

@@ -149,8 +149,8 @@ impl AgentBuilder {
         self
     }
 
-    /// Sets the maximum number of model calls of a run. Defaults to 25. A run that pauses for answers
-    /// and [goes on](crate::RunContext::is_continuation) is the same run.
+    /// Sets the maximum number of model calls of a run. Defaults to 25. A run that pauses for
+    /// answers and [goes on](crate::RunContext::is_continuation) is the same run.
     pub fn max_iterations(mut self, max: u32) -> Self {
         self.max_iterations = max;
         self
@@ -217,9 +217,9 @@ impl AgentBuilder {
     /// after every callback and layer; a later function replaces it.
     ///
     /// It may return several messages, including images. If none of them is a result of the call,
-    /// the default message is added before them. Messages that are no result follow the results of the
-    /// turn; while calls of the turn are open, they have the role [`Tool`](crate::Role::Tool). It does
-    /// not run for failures, which the model reads instead.
+    /// the default message is added before them. Messages that are no result follow the results of
+    /// the turn; while calls of the turn are open, they have the role [`Tool`](crate::Role::Tool).
+    /// It does not run for failures, which the model reads instead.
     ///
     /// ```
     /// use tower_agent::{Message, Part};
@@ -253,8 +253,8 @@ impl AgentBuilder {
     /// It applies to every tool without [its own](Tool::failure_message), and to errors of layers
     /// and callbacks. `on_tool_error` and the log, as a `tracing` warning, receive the full error.
     /// Errors about unknown tools and invalid arguments, and refusals of the kind
-    /// [`Denied`](crate::ErrorKind::Denied), are always shown to the model. Sub-agents have their own
-    /// setting.
+    /// [`Denied`](crate::ErrorKind::Denied), are always shown to the model. Sub-agents have their
+    /// own setting.
     pub fn tool_failure_message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
         self.tool_failure_message = Some(message.into());
         self
@@ -279,8 +279,8 @@ impl AgentBuilder {
     ///
     /// Fails if two tools or two sub-agents have the same name, a provider would reject a tool, the
     /// agent's name is invalid, no tool could run, a callback names a tool that does not exist, or
-    /// a [journal](Bundle::journal) is among the agent's own [callbacks](Self::callbacks). Callbacks
-    /// inside a composed layer, such as a `ServiceBuilder` stack, are not checked.
+    /// a [journal](Bundle::journal) is among the agent's own [callbacks](Self::callbacks).
+    /// Callbacks inside a composed layer, such as a `ServiceBuilder` stack, are not checked.
     pub fn build(mut self) -> Result<Agent, BuildError> {
         self.shell.check()?;
         check_members(&self.sub_agents)?;

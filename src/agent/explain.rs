@@ -7,9 +7,10 @@ use crate::tool::Tool;
 /// The structure of an agent, from the outside in, as data.
 ///
 /// The names are those of [`CallbackNote`](crate::stream::CallbackNote)s and
-/// [`Invocation`](crate::stream::Invocation)s. Its `Display` lists the callbacks and layers around each
-/// call in order, indented by one step for each wrapper: the names of a band's callbacks on one line, the
-/// type of a layer in brackets. Agents inside it are listed in place, with the callbacks of the whole tree.
+/// [`Invocation`](crate::stream::Invocation)s. Its `Display` lists the callbacks and layers around
+/// each call in order, indented by one step for each wrapper: the names of a band's callbacks on
+/// one line, the type of a layer in brackets. Agents inside it are listed in place, with the
+/// callbacks of the whole tree.
 ///
 /// ```
 /// use tower_agent::agent::{Explained, Wrapper};

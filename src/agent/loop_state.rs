@@ -66,15 +66,16 @@ pub(super) struct LoopState<'a> {
     /// The agent's progress before the run paused, if it goes on with one that did.
     earlier: Paused,
     iterations: u32,
-    /// The next step, where the last one tells: to read the conversation for each costs 5 % of `agent` in
-    /// `benches/counts.json`.
+    /// The next step, where the last one tells: to read the conversation for each costs 5 % of
+    /// `agent` in `benches/counts.json`.
     next: Option<NextStep>,
     /// The serialised messages for the model's protocol.
     written: Written,
     /// The context of the current turn.
     turn: RunContext,
-    /// Set between the events for the start and the end of a turn. Boxed, since a run of which nobody is told
-    /// would have room for it: the future of a run must fit into the allocator's small chunks.
+    /// Set between the events for the start and the end of a turn. Boxed, since a run of which
+    /// nobody is told would have room for it: the future of a run must fit into the allocator's
+    /// small chunks.
     step: Option<Box<OnDrop<(Listeners, u32)>>>,
 }
 

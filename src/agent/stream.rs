@@ -61,8 +61,9 @@ impl RunStream {
         Self::named(service, request, name)
     }
 
-    /// Calls any agent service, as [`new`](Self::new) does. The ids of messages and invocations start
-    /// with `name` instead of the run's id: for a run whose id is set by others and may not be unique.
+    /// Calls any agent service, as [`new`](Self::new) does. The ids of messages and invocations
+    /// start with `name` instead of the run's id: for a run whose id is set by others and may not
+    /// be unique.
     pub fn named<S: AgentService>(
         service: S,
         mut request: AgentRequest,
@@ -72,7 +73,8 @@ impl RunStream {
         let record = request.record().clone();
         record.expect(request.messages());
         let (watched, events) = context.watched(name.into(), CAPACITY);
-        // Added before the run is polled: it is the first event, whatever a layer around the agent does.
+        // Added before the run is polled: it is the first event, whatever a layer around the agent
+        // does.
         if let Some(emitter) = &watched.listeners().emitter {
             let run = context.run_id().into();
             drop(emitter.emit(EventKind::RunStarted { run }));
@@ -212,7 +214,8 @@ fn run<S: AgentService>(
     record: ConversationRecord,
 ) -> impl Future<Output = Result<AgentResponse>> + Send {
     let context = request.context().clone();
-    // Outside the block, which would have room for the request beside it. It starts when it is polled.
+    // Outside the block, which would have room for the request beside it. It starts when it is
+    // polled.
     let call = service.oneshot(request).map_err(lift);
     async move {
         let Some(emitter) = &context.listeners().emitter else {
@@ -222,7 +225,8 @@ fn run<S: AgentService>(
         emitter.emit_state().await;
         let mut result = call.await;
         if let Ok(response) = &mut result {
-            // A layer around the agent may have changed what was streamed, or called the agent again.
+            // A layer around the agent may have changed what was streamed, or called the agent
+            // again.
             response.identify(&record, Some(emitter));
             emitter.answered(response.new_messages()).await;
         }

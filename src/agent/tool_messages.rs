@@ -120,8 +120,8 @@ impl ShowTool {
             return Ok(vec![default]);
         };
         for message in &mut shown {
-            // Their ids say which call has brought them: with one of its own, a text of a tool could pass
-            // for a message of the user.
+            // Their ids say which call has brought them: with one of its own, a text of a tool
+            // could pass for a message of the user.
             if message.id().is_some() {
                 message.clear_id();
             }

@@ -60,8 +60,8 @@ pub(super) struct ToolTurn<'a> {
 }
 
 impl ToolTurn<'_> {
-    /// Runs the tool calls of the model and adds the results in the model's order. Returns whether the model is next:
-    /// all calls have a result. If not, the conversation says what is next.
+    /// Runs the tool calls of the model and adds the results in the model's order. Returns whether
+    /// the model is next: all calls have a result. If not, the conversation says what is next.
     pub(super) async fn run(&self, pending: &PendingCalls) -> Result<bool> {
         let result = match only(pending.calls()) {
             // Not boxed, and a reference, since an argument of an `async fn` takes its room in the
@@ -123,7 +123,8 @@ impl ToolTurn<'_> {
         self.call(0, pending, index, call)
     }
 
-    /// Returns the call at this place of its message, and at place `slot` among those of the turn that run.
+    /// Returns the call at this place of its message, and at place `slot` among those of the turn
+    /// that run.
     fn call<'a>(
         &'a self,
         slot: usize,
@@ -193,7 +194,8 @@ impl ToolTurn<'_> {
             return error;
         }
         let outcome = if error.kind() == ErrorKind::Aborted {
-            // The tool may have had its effect. Of a failure alone the model would read that it had none.
+            // The tool may have had its effect. Of a failure alone the model would read that it had
+            // none.
             "; the run ended in this call, and its outcome is unknown"
         } else {
             ""

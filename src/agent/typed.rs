@@ -54,10 +54,10 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// Fails as [`run`](Self::run) does, and with [`InvalidAnswer`](crate::ErrorKind::InvalidAnswer)
-    /// if the final answer is not a `T`. That error has the answer, as
-    /// [`InvalidAnswer`](crate::agent::InvalidAnswer), and the [checkpoint](crate::Error::checkpoint)
-    /// to resume from.
+    /// Fails as [`run`](Self::run) does, and with
+    /// [`InvalidAnswer`](crate::ErrorKind::InvalidAnswer) if the final answer is not a `T`. That
+    /// error has the answer, as [`InvalidAnswer`](crate::agent::InvalidAnswer), and the
+    /// [checkpoint](crate::Error::checkpoint) to resume from.
     pub fn run_typed<T>(&self, request: impl Into<AgentRequest>) -> TypedFuture<T>
     where
         T: DeserializeOwned + JsonSchema,

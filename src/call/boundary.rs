@@ -1,11 +1,11 @@
 //! The boundary around user code.
 //!
-//! Models, tools and tower layers are user code. Each is wrapped in a [`BoxCallService`]. Only
-//! this type clones a service, drives its readiness, boxes its future, catches its panics, converts
-//! its errors, adds the call to them, counts usage, blocks calls of a run that has ended, and keeps
-//! an ending that the code raised. Everything else in the crate uses [`Result`] and repeats none of
-//! this, but for panics: those of functions that are no services, such as hooks and `stop_when`, are
-//! caught where they are called.
+//! Models, tools and tower layers are user code. Each is wrapped in a [`BoxCallService`]. Only this
+//! type clones a service, drives its readiness, boxes its future, catches its panics, converts its
+//! errors, adds the call to them, counts usage, blocks calls of a run that has ended, and keeps an
+//! ending that the code raised. Everything else in the crate uses [`Result`] and repeats none of
+//! this, but for panics: those of functions that are no services, such as hooks and `stop_when`,
+//! are caught where they are called.
 
 use std::fmt;
 use std::future::Future;
@@ -78,9 +78,9 @@ impl<R: Request> BoxCallService<R> {
         Self::user(service, CodeKind::Handle { catches: true })
     }
 
-    /// Erases the type of a model or a tool that code calls within a run, as an agent calls its own:
-    /// the tokens that it uses count in the run of the request, a run that has ended refuses the
-    /// call, and a panic is an error of the call.
+    /// Erases the type of a model or a tool that code calls within a run, as an agent calls its
+    /// own: the tokens that it uses count in the run of the request, a run that has ended refuses
+    /// the call, and a panic is an error of the call.
     ///
     /// ```
     /// use tower::ServiceExt;

@@ -4,9 +4,9 @@ use super::request::Request;
 use crate::error::ErrorKind;
 use crate::stream::{EventKind, FailedAttempt, NextAttempt};
 
-/// Tells the stream and the [observers](crate::stream::observer()) of the run that an attempt at this call has
-/// failed and another follows, as [`EventKind::AttemptFailed`]. For a layer that repeats calls or falls
-/// back: the agent tells it of its callbacks. Never waits.
+/// Tells the stream and the [observers](crate::stream::observer()) of the run that an attempt at
+/// this call has failed and another follows, as [`EventKind::AttemptFailed`]. For a layer that
+/// repeats calls or falls back: the agent tells it of its callbacks. Never waits.
 ///
 /// ```
 /// use std::time::Duration;

@@ -112,8 +112,8 @@ pub trait Request: Clone + Send + Sync + 'static {
         self.context().listeners().consumer_wait()
     }
 
-    /// Returns the response to a call that is refused for this reason: for a callback or a layer that
-    /// is generic over calls, and refuses with a value rather than with an error.
+    /// Returns the response to a call that is refused for this reason: for a callback or a layer
+    /// that is generic over calls, and refuses with a value rather than with an error.
     ///
     /// The model reads the refusal of a tool call as a [failed result](crate::ToolResponse::error).
     /// A refused model call answers with the reason and calls no tools, and a refused agent answers
@@ -143,8 +143,8 @@ pub trait Request: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Fails with [`Denied`](ErrorKind::Denied) if no response of this call can say so, which is the
-    /// default.
+    /// Fails with [`Denied`](ErrorKind::Denied) if no response of this call can say so, which is
+    /// the default.
     fn refusal(&self, reason: impl Into<String>) -> Result<Self::Response> {
         Err(Error::new(ErrorKind::Denied, reason.into()))
     }

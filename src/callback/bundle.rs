@@ -19,8 +19,8 @@ use crate::tool::{BoxTool, ToolRequest, ToolService};
 /// Callbacks and layers for every call of an agent, registered together.
 ///
 /// Register it with [`callbacks`](crate::AgentBuilder::callbacks) for one agent, with
-/// [`global_callbacks`](crate::AgentBuilder::global_callbacks) for the agent and all its sub-agents, or for one
-/// run with [`with_callbacks`](AgentRequest::with_callbacks) and
+/// [`global_callbacks`](crate::AgentBuilder::global_callbacks) for the agent and all its
+/// sub-agents, or for one run with [`with_callbacks`](AgentRequest::with_callbacks) and
 /// [`with_global_callbacks`](AgentRequest::with_global_callbacks). Its callbacks follow the
 /// [semantics](crate::AgentBuilder::semantics) of the agent that they are registered with or that
 /// is called, also in sub-agents with other semantics. A type that implements
@@ -215,10 +215,11 @@ impl Bundle {
         self
     }
 
-    /// Adds an observer, which is [told](crate::stream::observer()) what happens in the agent and in all agents
-    /// inside it, wherever the bundle is registered.
+    /// Adds an observer, which is [told](crate::stream::observer()) what happens in the agent and
+    /// in all agents inside it, wherever the bundle is registered.
     ///
-    /// An observer changes no call and delays none. Runs of an agent without one pay nothing for it.
+    /// An observer changes no call and delays none. Runs of an agent without one pay nothing for
+    /// it.
     #[must_use]
     pub fn observer(mut self, observer: Observer) -> Self {
         self.observers.push(observer);
@@ -226,12 +227,12 @@ impl Bundle {
     }
 
     /// Says when the bundle has nothing to do, which saves its time: an agent that has it among its
-    /// [global callbacks](crate::AgentBuilder::global_callbacks) asks when it is called, and where the answer
-    /// is `true`, its call and all calls inside go past the bundle. Defaults to never.
+    /// [global callbacks](crate::AgentBuilder::global_callbacks) asks when it is called, and where
+    /// the answer is `true`, its call and all calls inside go past the bundle. Defaults to never.
     ///
-    /// This saves time and is no switch. A bundle of one agent's own [callbacks](crate::AgentBuilder::callbacks),
-    /// one that is given with a request, one that is joined with [another](Self::and), and a
-    /// [journal](Self::journal) are always called.
+    /// This saves time and is no switch. A bundle of one agent's own
+    /// [callbacks](crate::AgentBuilder::callbacks), one that is given with a request, one that is
+    /// joined with [another](Self::and), and a [journal](Self::journal) are always called.
     ///
     /// ```
     /// use std::sync::Arc;

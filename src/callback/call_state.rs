@@ -136,8 +136,8 @@ impl<R: Request> CallState<R> {
         takes_effect
     }
 
-    /// Returns an error of a hook with the names of the call, the callback and the hook, and records
-    /// it if it ends more than the call.
+    /// Returns an error of a hook with the names of the call, the callback and the hook, and
+    /// records it if it ends more than the call.
     pub(super) fn raised(&self, error: Error, index: usize, hook: &'static str) -> Error {
         let error = error
             .by(|| name(self.at(index).get()), hook)

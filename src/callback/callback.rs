@@ -143,17 +143,18 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     ///   response in effect, and later callbacks see the guard's replacement.
     /// - `on_error` runs after every failure, also if an earlier callback has recovered it. A
     ///   [`Fail`](Recovery::Fail) then changes the error that callbacks see, not the recovery.
-    /// - A response takes effect whatever [`before_responds`](super::CallbackRules::before_responds) says.
+    /// - A response takes effect whatever
+    ///   [`before_responds`](super::CallbackRules::before_responds) says.
     ///
-    /// A guard's `before` sees the request as the callbacks before it left it. What callbacks after it
-    /// change, it does not see, and another band's changes for a retry do not ask it again. If others
-    /// change requests, register it last in its band, or directly around the call with
+    /// A guard's `before` sees the request as the callbacks before it left it. What callbacks after
+    /// it change, it does not see, and another band's changes for a retry do not ask it again. If
+    /// others change requests, register it last in its band, or directly around the call with
     /// [`Bundle::innermost_model`](super::Bundle::innermost_model) or
     /// [`Bundle::innermost_tool`](super::Bundle::innermost_tool).
     ///
-    /// The same holds on the way back: its `after` does not see what later callbacks and layers write
-    /// into a response, and its `on_error` no error of a hook of its own band. A guard that must see
-    /// what leaves the call, whoever wrote it, is registered with
+    /// The same holds on the way back: its `after` does not see what later callbacks and layers
+    /// write into a response, and its `on_error` no error of a hook of its own band. A guard that
+    /// must see what leaves the call, whoever wrote it, is registered with
     /// [`Bundle::outermost_model`](super::Bundle::outermost_model) or
     /// [`Bundle::outermost_tool`](super::Bundle::outermost_tool).
     ///
@@ -328,7 +329,8 @@ where
     }
 
     fn hooks(&self) -> HookSet {
-        // The type of a plain function does not say whether it is the default, so it is always called.
+        // The type of a plain function does not say whether it is the default, so it is always
+        // called.
         let mut hooks = HookSet::ON_END;
         let before =
             made(|(callback, request): (&'static C, &'static mut R)| callback.before(request));
@@ -369,7 +371,8 @@ where
 
 /// The type of what `make` would make; nothing is called.
 //
-// Futures borrow their arguments, and only a `'static` type has an id: hence the `'static` arguments.
+// Futures borrow their arguments, and only a `'static` type has an id: hence the `'static`
+// arguments.
 fn made<A, F: 'static>(_make: impl FnOnce(A) -> F) -> TypeId {
     TypeId::of::<F>()
 }

@@ -13,7 +13,8 @@ use crate::maybe_future::MaybeFuture;
 /// response, which is large, is boxed.
 pub(super) type ActionFuture<'a, T> = MaybeFuture<'a, Result<Action<Box<T>>>>;
 
-/// [`Callback`](super::Callback) without its generics, so that callbacks of different types share a list.
+/// [`Callback`](super::Callback) without its generics, so that callbacks of different types share a
+/// list.
 pub(super) trait Erased<R: Request>: Send + Sync {
     fn before<'a>(&'a self, request: &'a mut R) -> ActionFuture<'a, R::Response> {
         let _ = request;

@@ -33,8 +33,8 @@ impl HookSet {
     /// Each hook.
     ///
     /// The traits have defaults for every hook, so the compiler does not miss one that an
-    /// implementation forgets to forward. Each such implementation therefore names the hooks of this
-    /// array, and no longer compiles when there is another.
+    /// implementation forgets to forward. Each such implementation therefore names the hooks of
+    /// this array, and no longer compiles when there is another.
     pub(crate) const ALL: [Self; 4] = [Self::BEFORE, Self::AFTER, Self::ON_ERROR, Self::ON_END];
 
     /// Returns the position in [`ALL`](Self::ALL) of the only hook of this set.

@@ -31,7 +31,8 @@
 //! | the limit of model calls | fails | does not run | does not run | fail |
 //! | dropped | has no result | does not run | does not run | are made |
 //!
-//! The recording is in `call/ending.rs` and `context/latch.rs`: `admit` reads it, `settle` writes it.
+//! The recording is in `call/ending.rs` and `context/latch.rs`: `admit` reads it, `settle` writes
+//! it.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -69,7 +70,8 @@ impl<R: Request> LayerInner<R> {
         self.make_in_bands(request)
     }
 
-    /// Returns whether a call of this run meets nothing before its target: no callback, and no layer.
+    /// Returns whether a call of this run meets nothing before its target: no callback, and no
+    /// layer.
     pub(crate) fn is_bare(&self, context: &RunContext) -> bool {
         let is_whole = self.from == Position::Journal && self.to == Position::Innermost;
         is_whole && self.has_no_callbacks(context)
@@ -250,7 +252,8 @@ impl<R: Request> Bands<R> {
 
 /// The inner service of a band: the next bands, then the next layer or the target.
 struct Inside<R: Request> {
-    /// Shared by the bands, each of which may call what is inside it again. `None` if there are no more.
+    /// Shared by the bands, each of which may call what is inside it again. `None` if there are no
+    /// more.
     bands: Option<Arc<Vec<Band<R>>>>,
     /// The next of them.
     next: usize,

@@ -15,7 +15,8 @@ pub(super) struct Members<R: Request> {
 
 impl<R: Request> Members<R> {
     pub(super) fn push(&mut self, callback: ArcCallback<R>) {
-        // Sorted by hook on registration, so that a call does not pass callbacks that lack the hook.
+        // Sorted by hook on registration, so that a call does not pass callbacks that lack the
+        // hook.
         for (hook, with_hook) in HookSet::ALL.into_iter().zip(&mut self.with_hook) {
             if callback.has(hook) {
                 with_hook.push(self.all.len());

@@ -22,10 +22,10 @@
 //! An error of a hook fails the call. Outer bands may recover it; the `on_error` hooks of its own
 //! band do not see it. [`Error::abort`](crate::Error::abort),
 //! [`Error::interrupt`](crate::Error::interrupt) and
-//! [`Error::end_invocation`](crate::Error::end_invocation) end more than the call: they are recorded
-//! in the run's context, and nothing outside can undo them. If an `after` returns an interrupt or an
-//! end of the invocation, the run ends, but the call keeps its response and counts as successful; no
-//! further `after` of it runs. A panic in a hook becomes an error of kind
+//! [`Error::end_invocation`](crate::Error::end_invocation) end more than the call: they are
+//! recorded in the run's context, and nothing outside can undo them. If an `after` returns an
+//! interrupt or an end of the invocation, the run ends, but the call keeps its response and counts
+//! as successful; no further `after` of it runs. A panic in a hook becomes an error of kind
 //! [`Callback`](crate::ErrorKind::Callback) that names the callback and the hook.
 //!
 //! # Closures

@@ -78,7 +78,8 @@ impl<R: Request> Wrap<R> {
     /// Returns an error of the function as that of the call. `name` is that of what is called.
     #[cold]
     fn failure(&self, error: Error, context: &RunContext, name: Option<&str>) -> Error {
-        // Named before it is settled: an ending is recorded with the name of the wrap that raised it.
+        // Named before it is settled: an ending is recorded with the name of the wrap that raised
+        // it.
         let error = error.by(|| self.name.to_string().into(), "wrap");
         context.endings().settle_error::<R>(name, error)
     }
@@ -127,7 +128,8 @@ impl<R: Request> Service<R> for WrapService<R> {
             // It keeps its readiness for the first `run`; each further one drives its own.
             inner: self.inner.take(),
         };
-        // The function is foreign code: it may start calls of its own, which an ended run must not make.
+        // The function is foreign code: it may start calls of its own, which an ended run must not
+        // make.
         let running = context.endings().admit::<R>().and_then(|()| {
             // It may panic before its future exists, and while that runs.
             let running = catch(|| (wrap.function)(request, next));

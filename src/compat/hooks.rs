@@ -21,9 +21,9 @@ macro_rules! hooks {
         /// Every hook of every call by its name, for one object that has them together.
         ///
         /// Every method has a default that does nothing, and means what the method of [`Callback`]
-        /// means that it is named after. A [`Bundle`] is made of one, and an agent
-        /// takes it by [`callbacks`](crate::AgentBuilder::callbacks), each call's hooks as one callback
-        /// of that call.
+        /// means that it is named after. A [`Bundle`] is made of one, and an agent takes it by
+        /// [`callbacks`](crate::AgentBuilder::callbacks), each call's hooks as one callback of that
+        /// call.
         ///
         /// ```
         /// use tower_agent::{

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::any_value::AnyValue;
 
-/// A map from type to value: the data of one call, or what the caller [gave](crate::AgentRequest::with_extension)
-/// a whole run.
+/// A map from type to value: the data of one call, or what the caller
+/// [gave](crate::AgentRequest::with_extension) a whole run.
 ///
 /// In the map of a call, a `before` can store data for the `after` of the same call; parallel calls
 /// do not share it. Cloning is O(1): clones share their values until one of them changes.

@@ -353,8 +353,8 @@ impl RunContext {
     }
 
     /// Returns whether this run goes on with an earlier one, which has paused: it was
-    /// [resumed](crate::AgentRequest::resume) while interrupts were open, without another message of
-    /// the user. What counts in a run counts over a pause.
+    /// [resumed](crate::AgentRequest::resume) while interrupts were open, without another message
+    /// of the user. What counts in a run counts over a pause.
     ///
     /// ```
     /// use serde_json::json;

@@ -19,10 +19,10 @@ use crate::version::Version;
 /// not read to its end. It contains the messages, the conversations of agents used as tools, and
 /// the owners of open tool calls, so that a resumed run does not repeat what was done.
 ///
-/// It serialises, with a version: a later one than this crate knows is an error. A store may keep its
-/// parts apart, the [head](CheckpointHead) and each message. Store it where the user can neither read
-/// nor change it: it contains the conversation's
-/// [private state](crate::RunContext::private_state), and a resumed run trusts its contents.
+/// It serialises, with a version: a later one than this crate knows is an error. A store may keep
+/// its parts apart, the [head](CheckpointHead) and each message. Store it where the user can
+/// neither read nor change it: it contains the conversation's [private
+/// state](crate::RunContext::private_state), and a resumed run trusts its contents.
 ///
 /// # What runs at most once
 ///

@@ -8,8 +8,8 @@ use crate::message::{Message, Role};
 const KEY: &str = "tower_agent";
 
 impl Message {
-    /// Returns the message as one of a tool, since any other would end the turn and close the calls that
-    /// are still open. `call` is the one that has brought it.
+    /// Returns the message as one of a tool, since any other would end the turn and close the calls
+    /// that are still open. `call` is the one that has brought it.
     pub(crate) fn held(mut self, call: &str) -> Self {
         let held = json!({ "call": call, "role": self.role() });
         self.provider_mut().set(KEY, held);

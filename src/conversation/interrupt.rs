@@ -85,11 +85,12 @@ impl Interrupt {
         self
     }
 
-    /// Leaves the answer to people with this role, and not to the user of the run. Servers for front
-    /// ends take it only from a client that has the role, and do not show the question to others.
+    /// Leaves the answer to people with this role, and not to the user of the run. Servers for
+    /// front ends take it only from a client that has the role, and do not show the question to
+    /// others.
     ///
-    /// For a question whose answer is trusted or decides about the user's request: the approval of a
-    /// payment, the result of a call.
+    /// For a question whose answer is trusted or decides about the user's request: the approval of
+    /// a payment, the result of a call.
     ///
     /// ```
     /// use tower_agent::Interrupt;
@@ -105,12 +106,12 @@ impl Interrupt {
         self
     }
 
-    /// Sets a time after which nobody can answer: from then on the answer is this outcome. Whatever raises
-    /// the interrupt must accept it.
+    /// Sets a time after which nobody can answer: from then on the answer is this outcome. Whatever
+    /// raises the interrupt must accept it.
     ///
     /// Sessions, threads, journals and MCP servers refuse a later answer, with
-    /// [`ErrorKind::Expired`](crate::ErrorKind::Expired) or an error of their own, and give the outcome to
-    /// the next run of the conversation. A program that resumes a checkpoint itself asks
+    /// [`ErrorKind::Expired`](crate::ErrorKind::Expired) or an error of their own, and give the
+    /// outcome to the next run of the conversation. A program that resumes a checkpoint itself asks
     /// [`is_late`](Self::is_late) and [`answer_at`](Self::answer_at).
     ///
     /// ```
@@ -151,8 +152,8 @@ impl Interrupt {
         })
     }
 
-    /// Returns whether this answer comes too late at this time: after the [expiry](Self::with_expiry), and
-    /// with another outcome.
+    /// Returns whether this answer comes too late at this time: after the
+    /// [expiry](Self::with_expiry), and with another outcome.
     #[must_use]
     pub fn is_late(&self, answer: &Resolution, now: SystemTime) -> bool {
         let due = self.answer_at(now);

@@ -1,24 +1,24 @@
 //! A conversation: what was said, by whom, in which order, what is open, and what is saved.
 //!
-//! [`ConversationRecord`] is a conversation while agents work on it, and [`Transcript`] one to which
-//! the loop of an agent writes; [`Checkpoint`] is one that is saved, as a [`CheckpointHead`] and
-//! messages. Each holds the conversations of agents that work inside a tool call or in parallel,
-//! each in its own.
+//! [`ConversationRecord`] is a conversation while agents work on it, and [`Transcript`] one to
+//! which the loop of an agent writes; [`Checkpoint`] is one that is saved, as a [`CheckpointHead`]
+//! and messages. Each holds the conversations of agents that work inside a tool call or in
+//! parallel, each in its own.
 //!
 //! # Messages
 //!
 //! A conversation is one list. Whoever looks at it knows a part of it by an index: the caller has
-//! the messages [before](ConversationRecord::shared_with_caller) one, a run has added those from one
-//! on, and a saved head says for [how many](Head) messages it was made. Only two things are lists of
-//! their own, because their contents differ:
+//! the messages [before](ConversationRecord::shared_with_caller) one, a run has added those from
+//! one on, and a saved head says for [how many](Head) messages it was made. Only two things are
+//! lists of their own, because their contents differ:
 //!
 //! | list | differs from the conversation |
 //! |---|---|
 //! | the request of the agent that opened it | callbacks may change the request before the agent's loop gets it |
 //! | the messages of a loop | an agent that joins has a request of its own in place of the messages before it; a loop whose agent has ended goes on with the messages that it had |
 //!
-//! Each but the request has [two orders](OrderedMessages), which are the same unless a turn gets its
-//! results in parts: that of arrival, by which indices count, and that of the calls.
+//! Each but the request has [two orders](OrderedMessages), which are the same unless a turn gets
+//! its results in parts: that of arrival, by which indices count, and that of the calls.
 //!
 //! | returns | list | order | method |
 //! |---|---|---|---|

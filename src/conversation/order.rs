@@ -18,8 +18,8 @@ impl Messages {
         self.ordered_from(at)
     }
 
-    /// Returns the messages as [`in_call_order`](Self::in_call_order) does. Looks at all that are not known to be
-    /// [whole](Self::whole).
+    /// Returns the messages as [`in_call_order`](Self::in_call_order) does. Looks at all that are
+    /// not known to be [whole](Self::whole).
     pub(crate) fn all_in_call_order(&self) -> Option<Self> {
         self.ordered_from(self.turn_at(self.whole()))
     }
@@ -59,7 +59,8 @@ impl Messages {
         Some(ordered)
     }
 
-    /// Returns whether the last turn holds messages that its tools have brought besides their results.
+    /// Returns whether the last turn holds messages that its tools have brought besides their
+    /// results.
     pub(crate) fn holds_messages(&self) -> bool {
         let mut latest = self
             .iter()
@@ -68,8 +69,8 @@ impl Messages {
         latest.any(|message| message.held_by().is_some())
     }
 
-    /// Returns whether the results of each turn from index `at` on are in the order of its calls, with
-    /// nothing between them, and no turn that is over holds messages.
+    /// Returns whether the results of each turn from index `at` on are in the order of its calls,
+    /// with nothing between them, and no turn that is over holds messages.
     fn are_in_order(&self, at: usize) -> bool {
         let mut open = None;
         let mut are_over = false;

@@ -42,8 +42,9 @@ impl OrderedMessages {
         self.in_call_order.as_ref().unwrap_or(&self.arrived)
     }
 
-    /// Returns the messages for an agent that continues them, in the order of the calls, and notes what is known of
-    /// them: each agent of a team then looks only at what is new since the one before.
+    /// Returns the messages for an agent that continues them, in the order of the calls, and notes
+    /// what is known of them: each agent of a team then looks only at what is new since the one
+    /// before.
     pub(crate) fn hand_over(&mut self) -> Messages {
         let messages = self.in_call_order.as_mut().unwrap_or(&mut self.arrived);
         messages.note_identified();

@@ -161,7 +161,8 @@ impl RecordState {
         !self.nested.is_empty() && self.holders_in(call).next().is_some()
     }
 
-    /// Records the state of a call of the current turn. Once it has a result, the conversation inside it is removed.
+    /// Records the state of a call of the current turn. Once it has a result, the conversation
+    /// inside it is removed.
     pub(super) fn keep(&mut self, call: usize, slot: Slot) {
         let Some((_, current)) = self.calls.get_mut(call) else {
             return;
@@ -530,7 +531,8 @@ impl ConversationRecord {
     pub(crate) fn head_before_run(&self) -> Head {
         let state = self.lock();
         let mut head = state.head(state.closed().len());
-        // The progress of a run that has begun since is not that of the one that it was restored from.
+        // The progress of a run that has begun since is not that of the one that it was restored
+        // from.
         let restored = state.saved.as_ref().map(|saved| saved.head.clone());
         let restored = restored.unwrap_or_default();
         head.paused = restored.paused;

@@ -57,8 +57,8 @@ fn goes_on(message: &Message) -> bool {
     message.role() != Role::Tool && !holds_results_alone()
 }
 
-/// Returns whether a conversation, whose results are in order, is complete. Notes how far it is whatever comes
-/// after, so that an agent that continues it looks only at what is new.
+/// Returns whether a conversation, whose results are in order, is complete. Notes how far it is
+/// whatever comes after, so that an agent that continues it looks only at what is new.
 pub(super) fn note_whole(messages: &mut Messages) -> bool {
     let known = messages.whole();
     let mut whole = known;

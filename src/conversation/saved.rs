@@ -78,8 +78,8 @@ impl Paused {
     }
 }
 
-/// How many conversations may be in one another. Each takes three levels of JSON, of the 127 that are
-/// read: the values in their messages need 64, and what is around those some ten.
+/// How many conversations may be in one another. Each takes three levels of JSON, of the 127 that
+/// are read: the values in their messages need 64, and what is around those some ten.
 const MAX_CONVERSATIONS: usize = 16;
 
 fn write_nested<S: Serializer>(

@@ -61,13 +61,14 @@ pub(super) fn stop(
     stopped
 }
 
-/// Returns whether a message is the result of a call, and not one that the call has brought besides.
+/// Returns whether a message is the result of a call, and not one that the call has brought
+/// besides.
 pub(super) fn is_answer(message: &Message) -> bool {
     message.role() == Role::Tool && message.tool_results().next().is_some()
 }
 
-/// Adds the messages of a turn to a conversation. Messages that are no results are held while calls are
-/// open, or if the conversation holds earlier ones of the turn.
+/// Adds the messages of a turn to a conversation. Messages that are no results are held while calls
+/// are open, or if the conversation holds earlier ones of the turn.
 pub(super) fn settle<T>(
     calls: &[(CallName, Slot)],
     conversation: &mut T,

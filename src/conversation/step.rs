@@ -46,8 +46,8 @@ impl PendingCalls {
 
 /// Returns the step after these messages.
 ///
-/// Only the last turn counts: the last assistant message, and the results after it. A message in which the
-/// provider paused is continued by the next one of the model.
+/// Only the last turn counts: the last assistant message, and the results after it. A message in
+/// which the provider paused is continued by the next one of the model.
 pub(crate) fn next_step(messages: &Messages) -> NextStep {
     let Some(turn) = messages.last_turn() else {
         // A user message follows: calls left open before it are closed.

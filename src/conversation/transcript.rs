@@ -18,8 +18,8 @@ pub(crate) struct Transcript(ConversationRecord);
 
 impl Transcript {
     /// Claims the record for the loop of an agent, whose messages are those that
-    /// [`begin`](ConversationRecord::begin) returns. Of two concurrent loops the second gets its own
-    /// record, which starts with these messages.
+    /// [`begin`](ConversationRecord::begin) returns. Of two concurrent loops the second gets its
+    /// own record, which starts with these messages.
     pub(crate) fn new(
         record: &ConversationRecord,
         agent: &str,
@@ -118,8 +118,8 @@ impl Transcript {
         self.0.lock().keep(call, slot);
     }
 
-    /// Ends the turn. Returns the results of calls that were dropped while running, and whether all calls of the
-    /// turn have a result.
+    /// Ends the turn. Returns the results of calls that were dropped while running, and whether all
+    /// calls of the turn have a result.
     pub(crate) fn end_turn(&self) -> (Vec<(CallName, Message)>, bool) {
         let state = &mut *self.0.lock();
         let mut calls = std::mem::take(&mut state.calls);

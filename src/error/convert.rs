@@ -40,8 +40,8 @@ const WORKER_GONE: &str = "the worker of a `Buffer` has ended: the runtime that 
      shut down, or the service in it panicked";
 
 impl Error {
-    /// Marks an error as not retryable if it is that of a `Buffer` whose worker has ended: every later
-    /// call fails too.
+    /// Marks an error as not retryable if it is that of a `Buffer` whose worker has ended: every
+    /// later call fails too.
     fn or_over(self, is_over: bool) -> Self {
         if is_over {
             self.with_retryable(false)

@@ -103,8 +103,8 @@ impl Error {
 
     /// Creates an error of `kind` that replaces another, with the other's message.
     ///
-    /// Its [`source`](StdError::source) is the cause of the other; [`downcast_ref`](Self::downcast_ref)
-    /// finds the other itself.
+    /// Its [`source`](StdError::source) is the cause of the other;
+    /// [`downcast_ref`](Self::downcast_ref) finds the other itself.
     ///
     /// ```
     /// use tower_agent::{Error, ErrorKind};

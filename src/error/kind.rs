@@ -32,8 +32,8 @@ pub enum ErrorKind {
     InvalidRequest,
     /// The conversation is longer than the model's context window.
     ContextLength,
-    /// A filter of the provider blocked the request, or the whole answer. An answer that was blocked in
-    /// part is a response with the reason
+    /// A filter of the provider blocked the request, or the whole answer. An answer that was
+    /// blocked in part is a response with the reason
     /// [`ContentFilter`](crate::model::FinishReason::ContentFilter).
     ContentFilter,
     /// The provider failed while processing the request.
@@ -56,7 +56,8 @@ pub enum ErrorKind {
     MaxNesting,
     /// The budget of the run or of its account is exhausted.
     BudgetExceeded,
-    /// A rule of the application forbids the call: the error of a callback or a layer that refuses it.
+    /// A rule of the application forbids the call: the error of a callback or a layer that refuses
+    /// it.
     Denied,
     /// Somebody else changed what this call was about to change, such as the session of a run.
     Conflict,

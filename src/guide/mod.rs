@@ -1,4 +1,5 @@
-//! Guides: conversations, trust, content that gives orders, who the user is, limits per user, middleware, tower's layers, and migration from other frameworks.
+//! Guides: conversations, trust, content that gives orders, who the user is, limits per user,
+//! middleware, tower's layers, and migration from other frameworks.
 
 #[doc = include_str!("migration.md")]
 #[doc = include_str!("migration/potato.md")]

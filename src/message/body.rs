@@ -3,8 +3,9 @@ use super::provider_data::ProviderData;
 
 /// The parts of a message, and the provider data of the whole message.
 ///
-/// Most messages have one part and no such data. The part is stored inline: with another allocation,
-/// or with more room, the allocator would take longer for each message of a conversation.
+/// Most messages have one part and no such data. The part is stored inline: with another
+/// allocation, or with more room, the allocator would take longer for each message of a
+/// conversation.
 #[derive(Clone, Default)]
 pub(super) struct MessageBody {
     /// The only part, if there is one and no data.

@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum MediaSource {
-    /// A URL that the provider fetches: with the key of the request, from a host of its own, or from
-    /// the network of a model that you serve yourself. A URL of somebody else decides what is read
-    /// there; the servers for AG-UI and for protocols of your own accept [public
+    /// A URL that the provider fetches: with the key of the request, from a host of its own, or
+    /// from the network of a model that you serve yourself. A URL of somebody else decides what is
+    /// read there; the servers for AG-UI and for protocols of your own accept [public
     /// ones](https://docs.rs/tower-agent-threads/latest/tower_agent_threads/struct.Threads.html#method.allow_urls).
     Url {
         /// The URL.

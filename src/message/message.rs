@@ -146,8 +146,8 @@ impl Message {
         Arc::make_mut(&mut self.0).body.parts_mut()
     }
 
-    /// Returns whether both are clones of one another, without later changes. Equal messages that are no
-    /// clones are others: to compare them would take a pass over every byte.
+    /// Returns whether both are clones of one another, without later changes. Equal messages that
+    /// are no clones are others: to compare them would take a pass over every byte.
     ///
     /// ```
     /// use tower_agent::Message;
@@ -163,8 +163,8 @@ impl Message {
 
     /// Returns the text of all text parts, joined.
     ///
-    /// It has neither reasoning, nor tool results, nor the arguments of tool calls. A guard that looks
-    /// for something in a message must read its [`parts`](Self::parts).
+    /// It has neither reasoning, nor tool results, nor the arguments of tool calls. A guard that
+    /// looks for something in a message must read its [`parts`](Self::parts).
     #[must_use]
     pub fn text(&self) -> String {
         self.parts().iter().filter_map(Part::as_text).collect()

@@ -29,7 +29,8 @@ pub struct MessageId {
     suffix: Suffix,
 }
 
-/// The place of a message in its conversation, as the [id](MessageId::place) says that a run has given it.
+/// The place of a message in its conversation, as the [id](MessageId::place) says that a run has
+/// given it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MessagePlace<'a> {
@@ -75,8 +76,8 @@ fn leading_number(text: &str) -> Option<(u32, &str)> {
     Some((text[..digits].parse().ok()?, &text[digits..]))
 }
 
-/// The end of an id that a run mints. It mints one for every message, so it formats them only where they are
-/// read.
+/// The end of an id that a run mints. It mints one for every message, so it formats them only where
+/// they are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Suffix {
     /// The id is a whole text.
@@ -136,7 +137,8 @@ impl MessageId {
         }
     }
 
-    /// Returns the id that a stream gives to the tool call at this place among those of the message.
+    /// Returns the id that a stream gives to the tool call at this place among those of the
+    /// message.
     #[must_use]
     pub fn tool_call(&self, index: usize) -> Arc<str> {
         let mut text = self.written();
@@ -151,9 +153,9 @@ impl MessageId {
         format!("{self}r1").into()
     }
 
-    /// Returns the place of the message in its conversation, also if the id was read from JSON. All attempts at a
-    /// message, and revisions of it, have the same one. `None` if an application has chosen the id, or for a
-    /// message that a run has made of another, such as the task of a team.
+    /// Returns the place of the message in its conversation, also if the id was read from JSON. All
+    /// attempts at a message, and revisions of it, have the same one. `None` if an application has
+    /// chosen the id, or for a message that a run has made of another, such as the task of a team.
     ///
     /// ```
     /// use tower_agent::message::MessageId;
@@ -220,7 +222,8 @@ impl Suffix {
     }
 }
 
-/// Appends a number. Ids are written for each call that is told of, and `fmt` takes several times as long.
+/// Appends a number. Ids are written for each call that is told of, and `fmt` takes several times
+/// as long.
 pub(crate) fn push_number(text: &mut String, number: impl itoa::Integer) {
     text.push_str(itoa::Buffer::new().format(number));
 }

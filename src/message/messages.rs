@@ -32,7 +32,8 @@ pub struct Messages {
     full: Option<Arc<Vec<Chunk>>>,
     /// The last chunk; not empty while there are messages.
     tail: Option<Chunk>,
-    /// How many messages, from the first on, are known to have an id. `u32`, as there are many lists.
+    /// How many messages, from the first on, are known to have an id. `u32`, as there are many
+    /// lists.
     identified: u32,
     /// How many messages, from the first on, are known to be whole.
     whole: u32,
@@ -148,8 +149,8 @@ impl Messages {
         }
     }
 
-    /// Returns whether this list begins with clones of these messages. Equal messages that are no clones are
-    /// others: to compare them would take a pass over every byte.
+    /// Returns whether this list begins with clones of these messages. Equal messages that are no
+    /// clones are others: to compare them would take a pass over every byte.
     ///
     /// ```
     /// use tower_agent::Message;
@@ -167,8 +168,9 @@ impl Messages {
         self.len() >= messages.len() && pairs.all(|(one, other)| one.is_clone_of(other))
     }
 
-    /// Returns whether these are the messages of an earlier list and perhaps more, as when one is the
-    /// continuation of a clone of the other. Equal messages that were created apart are not the same.
+    /// Returns whether these are the messages of an earlier list and perhaps more, as when one is
+    /// the continuation of a clone of the other. Equal messages that were created apart are not the
+    /// same.
     ///
     /// Takes time only for messages whose place in memory the two do not share.
     ///
@@ -207,7 +209,8 @@ impl Messages {
         self.identified as usize
     }
 
-    /// Notes the messages that have an id, up to the first that has none. Returns whether all have one.
+    /// Notes the messages that have an id, up to the first that has none. Returns whether all have
+    /// one.
     pub(crate) fn note_identified(&mut self) -> bool {
         let new = self.range(self.identified());
         let new = new.take_while(|message| message.id().is_some()).count();
@@ -216,8 +219,8 @@ impl Messages {
         identified == self.len()
     }
 
-    /// Returns the number of messages, from the first on, that are known to be whole: the results of their calls
-    /// follow them, all and in order.
+    /// Returns the number of messages, from the first on, that are known to be whole: the results
+    /// of their calls follow them, all and in order.
     pub(crate) fn whole(&self) -> usize {
         self.whole as usize
     }

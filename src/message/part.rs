@@ -112,8 +112,8 @@ pub struct ToolResult {
     /// The tool refused or failed.
     #[serde(default)]
     pub is_error: bool,
-    /// The parts are the text of an [`Error`](crate::Error), which may reveal internals: it is for the
-    /// model, and not for the user. A refusal in the tool's own words is no such text.
+    /// The parts are the text of an [`Error`](crate::Error), which may reveal internals: it is for
+    /// the model, and not for the user. A refusal in the tool's own words is no such text.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error_text: bool,
 }
@@ -130,8 +130,8 @@ impl ToolResult {
     /// The result of a call of an agent that another has replaced.
     pub(crate) const AGENT_STOPPED: &str = "not run: the agent that made this call has stopped";
 
-    /// Returns whether the run has written this itself, since the call was not made or did not return:
-    /// the text is constant, and says nothing that a tool could have chosen.
+    /// Returns whether the run has written this itself, since the call was not made or did not
+    /// return: the text is constant, and says nothing that a tool could have chosen.
     #[must_use]
     pub fn is_of_run(&self) -> bool {
         let texts = [
@@ -287,7 +287,8 @@ impl Part {
         Document::new(MediaSource::url(url)).into()
     }
 
-    /// Creates a document part with data in base64; `media_type` is, for example, `application/pdf`.
+    /// Creates a document part with data in base64; `media_type` is, for example,
+    /// `application/pdf`.
     #[must_use]
     pub fn document_base64(media_type: impl Into<String>, data: impl Into<String>) -> Self {
         Document::new(MediaSource::base64(media_type, data)).into()
@@ -344,7 +345,8 @@ impl From<&Value> for Part {
     fn from(value: &Value) -> Self {
         Self::from_text(match value {
             Value::String(text) => text.clone(),
-            // The same text as `to_string` writes, without the machinery of `Display`; it cannot fail.
+            // The same text as `to_string` writes, without the machinery of `Display`; it cannot
+            // fail.
             other => serde_json::to_string(other).unwrap_or_default(),
         })
     }

@@ -104,8 +104,8 @@ impl ModelRequest {
     }
 
     /// Gives the response of this call the id that it will have in the transcript. Without it, the
-    /// agent does so once the outermost layer has returned it: for a layer that stores responses, so
-    /// that a run that is made again has the same ids.
+    /// agent does so once the outermost layer has returned it: for a layer that stores responses,
+    /// so that a run that is made again has the same ids.
     pub fn identify(&self, response: &mut ModelResponse) {
         // In a stream the id depends on the attempt that the consumer saw, so the sink knows it.
         match (&self.sink, &self.response_id) {
@@ -117,11 +117,11 @@ impl ModelRequest {
         }
     }
 
-    /// Returns the id that the response will have in the transcript, unless it has one of its own. `None`
-    /// outside a run.
+    /// Returns the id that the response will have in the transcript, unless it has one of its own.
+    /// `None` outside a run.
     ///
-    /// In a stream, the id of a later attempt ends in its number: the [place](MessageId::place) of both is the
-    /// same.
+    /// In a stream, the id of a later attempt ends in its number: the [place](MessageId::place) of
+    /// both is the same.
     #[must_use]
     pub fn response_id(&self) -> Option<&MessageId> {
         self.response_id.as_ref()

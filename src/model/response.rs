@@ -291,7 +291,8 @@ impl ModelResponse {
         self.attempt = attempt;
     }
 
-    /// Returns whether a callback returned it, or the response that it replaces, instead of the model.
+    /// Returns whether a callback returned it, or the response that it replaces, instead of the
+    /// model.
     #[must_use]
     pub fn is_given(&self) -> bool {
         self.is_given
@@ -332,8 +333,9 @@ impl ModelResponse {
         if is_all || !is_bare || self.has_tool_calls() || !replaced.has_tool_calls() {
             return;
         }
-        // A callback that only rewrites the text would otherwise drop the calls that the model made.
-        // Reasoning stays with them, since providers reject calls that lack their signed reasoning.
+        // A callback that only rewrites the text would otherwise drop the calls that the model
+        // made. Reasoning stays with them, since providers reject calls that lack their signed
+        // reasoning.
         let mut message = replaced.message.clone();
         let parts = message.parts_mut();
         parts.retain(|part| !matches!(part, Part::Text(_)));
@@ -372,8 +374,8 @@ pub enum FinishReason {
     Length,
     /// The provider's content filter stopped the response.
     ContentFilter,
-    /// The provider interrupted a long turn of its own tools. A call whose messages end with this one
-    /// continues it, which an agent makes by itself, as one of its iterations.
+    /// The provider interrupted a long turn of its own tools. A call whose messages end with this
+    /// one continues it, which an agent makes by itself, as one of its iterations.
     PauseTurn,
     /// Another reason, in the provider's own term.
     Other(Cow<'static, str>),

@@ -23,8 +23,8 @@ use crate::message::ProviderData;
 pub struct ServerTool {
     /// The kind of the tool.
     pub kind: ServerToolKind,
-    /// The fields of the tool that are specific to a provider, by the provider's key. They are added to
-    /// its own and replace those of the same name.
+    /// The fields of the tool that are specific to a provider, by the provider's key. They are
+    /// added to its own and replace those of the same name.
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
     pub provider: ProviderData,
 }
@@ -76,8 +76,9 @@ impl ServerTool {
         self
     }
 
-    /// Returns the tool as the protocol of a provider has it, from the form without further fields. A
-    /// provider without such a tool passes `None`; then there is only a tool that is described for it.
+    /// Returns the tool as the protocol of a provider has it, from the form without further fields.
+    /// A provider without such a tool passes `None`; then there is only a tool that is described
+    /// for it.
     ///
     /// ```
     /// use serde_json::json;

@@ -1,8 +1,9 @@
 use super::request::ModelRequest;
 use crate::call::{BoxCallService, CallService};
 
-/// A model: any `tower::Service<ModelRequest>` with a [`ModelResponse`](super::ModelResponse) and an error that converts
-/// into a [`BoxError`](crate::BoxError), which is `Clone`, `Send` and `Sync`.
+/// A model: any `tower::Service<ModelRequest>` with a [`ModelResponse`](super::ModelResponse) and
+/// an error that converts into a [`BoxError`](crate::BoxError), which is `Clone`, `Send` and
+/// `Sync`.
 ///
 /// Implemented for every such service; do not implement it by hand. A model can be wrapped in any
 /// of tower's layers, `Buffer` included.

@@ -60,8 +60,8 @@ pub struct Settings {
     /// How the provider should cache the start of the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_cache: Option<PromptCache>,
-    /// Fields specific to the provider, merged with the body of the request. They override the fields
-    /// above.
+    /// Fields specific to the provider, merged with the body of the request. They override the
+    /// fields above.
     #[serde(
         skip_serializing_if = "Map::is_empty",
         serialize_with = "crate::depth::serialize"
@@ -85,7 +85,8 @@ impl Settings {
     /// ```
     #[must_use]
     pub fn or(self, base: &Self) -> Self {
-        // Merged at any depth, unlike the other fields: two layers may each set a field of a provider.
+        // Merged at any depth, unlike the other fields: two layers may each set a field of a
+        // provider.
         let mut extra = base.extra.clone();
         merge(&mut extra, self.extra);
         Self {
@@ -187,8 +188,8 @@ impl ResponseFormat {
     /// The name of the tool that gives an answer in the place of a response format.
     pub const ANSWER_TOOL: &str = "final_answer";
 
-    /// Returns the tool whose arguments are an answer that matches a schema: for a provider that takes no
-    /// schema as the response format of a call.
+    /// Returns the tool whose arguments are an answer that matches a schema: for a provider that
+    /// takes no schema as the response format of a call.
     #[must_use]
     pub fn answer_tool(schema: Value) -> ToolDeclaration {
         let description = "Gives the final answer. Call it once, alone, when you know the answer.";
@@ -233,8 +234,8 @@ impl ResponseFormat {
     }
 }
 
-/// Returns the name of a format as providers accept it. They allow 64 letters, digits, `_` and `-`; names of generic types contain other
-/// characters.
+/// Returns the name of a format as providers accept it. They allow 64 letters, digits, `_` and `-`;
+/// names of generic types contain other characters.
 pub(crate) fn format_name(name: &str) -> String {
     name.chars()
         .map(|c| match c {

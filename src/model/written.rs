@@ -42,8 +42,8 @@ impl WrittenForm {
         let mut known = 0;
         for chunk in messages.chunks() {
             for message in chunk {
-                // Compared by identity: equal texts would take a pass over every byte, and a message
-                // that was only copied is merely written again.
+                // Compared by identity: equal texts would take a pass over every byte, and a
+                // message that was only copied is merely written again.
                 match self.messages.get(known) {
                     Some((written, _)) if written.is_clone_of(message) => known += 1,
                     _ => return known,
@@ -114,8 +114,9 @@ impl Earlier {
 
     /// Calls `write` with the form of a protocol, or with `None` if the loop has ended.
     ///
-    /// The form is taken out meanwhile: no lock is held while foreign code runs, and a failure leaves
-    /// nothing half written behind. A concurrent call, such as a hedge, starts with an empty form.
+    /// The form is taken out meanwhile: no lock is held while foreign code runs, and a failure
+    /// leaves nothing half written behind. A concurrent call, such as a hedge, starts with an empty
+    /// form.
     fn with(
         &self,
         protocol: &'static str,

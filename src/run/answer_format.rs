@@ -53,11 +53,12 @@ pub struct AnswerFormat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AnswerMode {
-    /// As the provider can, in each model call: the schema is its
-    /// [response format](crate::Settings::response_format). Where the protocol, the model or the schema
-    /// does not allow that, such as beside tools, a provider of `tower-agent-providers` asks for the
-    /// answer by a tool, of which nobody else sees anything; where no call can be forced, either, the
-    /// schema stands in the instructions. The error of a wrong answer says which it was, and why.
+    /// As the provider can, in each model call: the schema is its [response
+    /// format](crate::Settings::response_format). Where the protocol, the model or the schema does
+    /// not allow that, such as beside tools, a provider of `tower-agent-providers` asks for the
+    /// answer by a tool, of which nobody else sees anything; where no call can be forced, either,
+    /// the schema stands in the instructions. The error of a wrong answer says which it was, and
+    /// why.
     #[default]
     Auto,
     /// By a tool, [`final_answer`](AnswerFormat::TOOL), whose arguments are the answer: for
@@ -69,7 +70,8 @@ pub enum AnswerMode {
     /// and the transcript have text as in any other run. Beside calls of other tools it is not
     /// final: those run, and the model answers again.
     Tool,
-    /// By instructions that contain the schema: for models that write JSON better without a constraint.
+    /// By instructions that contain the schema: for models that write JSON better without a
+    /// constraint.
     Text,
 }
 
@@ -144,8 +146,8 @@ impl AnswerFormat {
         (self.check)(&self.answer, message)
     }
 
-    /// Returns the error for an answer that does not match. `metadata` is that of the response with the
-    /// answer.
+    /// Returns the error for an answer that does not match. `metadata` is that of the response with
+    /// the answer.
     pub(crate) fn error(&self, invalid: InvalidAnswer, metadata: &Metadata) -> Error {
         let error = invalid.into_error(&self.name);
         let chosen = match self.mode {
@@ -194,8 +196,8 @@ fn chosen_by_provider(metadata: &Metadata) -> String {
     }
 }
 
-/// Parses the answer in a message: its text, its last text if the model has said something before it,
-/// or the code block in its text.
+/// Parses the answer in a message: its text, its last text if the model has said something before
+/// it, or the code block in its text.
 fn parse<T: DeserializeOwned>(
     answer: &AnswerSchema,
     message: &Message,
@@ -219,7 +221,8 @@ fn parse<T: DeserializeOwned>(
     })
 }
 
-/// Returns the content of the code block in a text. Two blocks are returned as one, which is no JSON.
+/// Returns the content of the code block in a text. Two blocks are returned as one, which is no
+/// JSON.
 fn code_block(text: &str) -> Option<&str> {
     const FENCE: &str = "```";
     let (_, from_language) = text.split_once(FENCE)?;

@@ -118,8 +118,8 @@ impl AgentRequest {
 
     /// Adds a message, such as the user's next one.
     ///
-    /// A user message closes the open tool calls of a [resumed](Self::resume) run. So resolutions in
-    /// the same request have no effect: send them first, and the message with the next request.
+    /// A user message closes the open tool calls of a [resumed](Self::resume) run. So resolutions
+    /// in the same request have no effect: send them first, and the message with the next request.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<Message>) -> Self {
         self.messages.push(message.into());
@@ -151,8 +151,8 @@ impl AgentRequest {
         self.in_another_run()
     }
 
-    /// Adds answers as [`with_resolutions`](Self::with_resolutions) does, for a layer around the outermost
-    /// agent: the request stays part of its run, streamed or not.
+    /// Adds answers as [`with_resolutions`](Self::with_resolutions) does, for a layer around the
+    /// outermost agent: the request stays part of its run, streamed or not.
     ///
     /// ```
     /// use tower_agent::{AgentRequest, Request, Resolution};
@@ -273,9 +273,9 @@ impl AgentRequest {
         self.in_another_run()
     }
 
-    /// Gives the run a value of your own type, such as who the user is. Tools, callbacks, layers and
-    /// sub-agents read it with [`RunContext::extension`]; a second value of one type replaces the
-    /// first. Nothing in the run can change it, and neither the model nor a client sees it.
+    /// Gives the run a value of your own type, such as who the user is. Tools, callbacks, layers
+    /// and sub-agents read it with [`RunContext::extension`]; a second value of one type replaces
+    /// the first. Nothing in the run can change it, and neither the model nor a client sees it.
     ///
     /// It is not saved: give it again with the request that [resumes](Self::resume) a run. A layer
     /// around the agent may add it as well, since the request stays part of its run. Inside another
@@ -427,8 +427,9 @@ impl AgentRequest {
         &mut self.extensions
     }
 
-    /// Returns whether the request has [callbacks](Self::with_callbacks) for its run, of either place. `false` once
-    /// the agent has received the request: they are part of the run from then on.
+    /// Returns whether the request has [callbacks](Self::with_callbacks) for its run, of either
+    /// place. `false` once the agent has received the request: they are part of the run from then
+    /// on.
     #[must_use]
     pub fn has_callbacks(&self) -> bool {
         self.callbacks.is_some()

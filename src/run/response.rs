@@ -141,9 +141,9 @@ impl AgentResponse {
         self.message().map(Message::text).unwrap_or_default()
     }
 
-    /// Returns the final answer as a `T`: the JSON of the [message](Self::message)'s text, or of its
-    /// last text part. Use it for a request with an
-    /// [answer format](super::AgentRequest::with_answer_format) for `T`.
+    /// Returns the final answer as a `T`: the JSON of the [message](Self::message)'s text, or of
+    /// its last text part. Use it for a request with an [answer
+    /// format](super::AgentRequest::with_answer_format) for `T`.
     ///
     /// # Errors
     ///
@@ -173,8 +173,8 @@ impl AgentResponse {
     /// Returns the whole conversation: the request's messages, then the new ones. Use it as the
     /// [history](super::AgentRequest::with_history) of the next request.
     ///
-    /// The results of a turn stand in the order of its calls, whichever came first and whichever run
-    /// added them.
+    /// The results of a turn stand in the order of its calls, whichever came first and whichever
+    /// run added them.
     #[must_use]
     pub fn messages(&self) -> &Messages {
         self.messages.in_call_order()
@@ -247,8 +247,8 @@ impl AgentResponse {
         checkpoint
     }
 
-    /// Returns the [checkpoint](Self::checkpoint) that the response will have once it leaves the agent
-    /// with this context, for a layer of that agent, where the response has none yet.
+    /// Returns the [checkpoint](Self::checkpoint) that the response will have once it leaves the
+    /// agent with this context, for a layer of that agent, where the response has none yet.
     #[must_use]
     pub fn checkpoint_in(&self, context: &RunContext) -> Checkpoint {
         let mut checkpoint = self.clone().kept_by(context).checkpoint();
@@ -381,8 +381,8 @@ impl AgentResponse {
         self.messages = OrderedMessages::new(messages, self.new_from);
     }
 
-    /// Puts the words of a callback's response in place of the text of a turn of an earlier run, whose
-    /// calls a message after it would close.
+    /// Puts the words of a callback's response in place of the text of a turn of an earlier run,
+    /// whose calls a message after it would close.
     fn speak_in(&mut self, replaced: &Self, at: usize) {
         // A response from nothing consists of new messages only.
         let from = if self.is_bare { 0 } else { self.new_from };
@@ -479,8 +479,8 @@ fn open_turn(messages: &Messages) -> Option<usize> {
         .find(|&index| messages[index].role() != Role::Tool)
 }
 
-/// Moves the turn with open calls to the end. The final message replaces that turn's text, where the
-/// consumer has seen it.
+/// Moves the turn with open calls to the end. The final message replaces that turn's text, where
+/// the consumer has seen it.
 fn keep_waiting(messages: &mut Messages, new_from: usize, mut turn: Iter<'_>) {
     let Some(asks) = turn.next() else {
         return;

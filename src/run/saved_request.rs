@@ -15,9 +15,9 @@ use crate::version::Version;
 /// An [`AgentRequest`] as data, from which another process can make the request again: the
 /// conversation, the settings, the session's state, the resolutions and the run's id.
 ///
-/// It has neither the tools, the callbacks nor the answer format that were added for the run; whoever
-/// makes the request again adds them. Like a [`Checkpoint`], it has a version, and contains the
-/// conversation's private state.
+/// It has neither the tools, the callbacks nor the answer format that were added for the run;
+/// whoever makes the request again adds them. Like a [`Checkpoint`], it has a version, and contains
+/// the conversation's private state.
 ///
 /// ```
 /// use serde_json::json;
@@ -70,8 +70,8 @@ impl SavedRequest {
         &self.resolutions
     }
 
-    /// Sets the messages, for a store that has them apart from the request. Nothing else changes: they are
-    /// those that it was saved with.
+    /// Sets the messages, for a store that has them apart from the request. Nothing else changes:
+    /// they are those that it was saved with.
     #[must_use]
     pub fn with_messages(mut self, messages: Messages) -> Self {
         self.checkpoint.messages = messages;

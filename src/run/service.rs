@@ -2,7 +2,8 @@ use super::request::AgentRequest;
 use crate::call::{BoxCallService, CallService};
 
 /// An agent: any `tower::Service<AgentRequest>` with an [`AgentResponse`](super::AgentResponse) and
-/// an error that converts into a [`BoxError`](crate::BoxError), which is `Clone`, `Send` and `Sync`.
+/// an error that converts into a [`BoxError`](crate::BoxError), which is `Clone`, `Send` and
+/// `Sync`.
 ///
 /// Implemented for every such service; do not implement it by hand. An agent can be wrapped in any
 /// of tower's layers, `Buffer` included.

@@ -131,13 +131,13 @@ impl Attempt {
         }
     }
 
-    /// Adds a delta, a complete [`Part`], or the [end of a part](Piece::ReasoningEnd), and passes on
-    /// what it shows. Then waits while the queue is full or a [mapper](super::Mapper) is not
+    /// Adds a delta, a complete [`Part`], or the [end of a part](Piece::ReasoningEnd), and passes
+    /// on what it shows. Then waits while the queue is full or a [mapper](super::Mapper) is not
     /// ready. Deltas of an attempt parallel to the visible one are kept, and emitted if that one
     /// fails.
     ///
-    /// The delta is added at once. If the future is dropped, it is still passed on: to the consumer,
-    /// or to the mappers, which continue with it at the next `send` or at the end.
+    /// The delta is added at once. If the future is dropped, it is still passed on: to the
+    /// consumer, or to the mappers, which continue with it at the next `send` or at the end.
     ///
     /// # Errors
     ///
@@ -164,8 +164,8 @@ impl Attempt {
         }
     }
 
-    /// Adds a piece, and passes on what it shows: to the consumer, or to the mappers, which do not run yet.
-    /// Returns whether the consumer has capacity for more.
+    /// Adds a piece, and passes on what it shows: to the consumer, or to the mappers, which do not
+    /// run yet. Returns whether the consumer has capacity for more.
     #[inline]
     fn add(&mut self, piece: Piece) -> Result<bool> {
         match piece {

@@ -222,8 +222,8 @@ impl<T: Default> EventChannel<T> {
     /// Disconnects the consumer.
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
-        // Senders find it closed and stop the run; the events are dropped without the lock, since they
-        // may own values with a `Drop` of their own.
+        // Senders find it closed and stop the run; the events are dropped without the lock, since
+        // they may own values with a `Drop` of their own.
         state.is_closed = true;
         let events = std::mem::take(&mut state.events);
         let senders = std::mem::take(&mut state.waiting);
@@ -239,8 +239,8 @@ impl<T: Default> EventChannel<T> {
 #[derive(Debug)]
 pub(super) struct Room<'a, T> {
     channel: &'a EventChannel<T>,
-    /// `None` if it does not have to wait. A sender that was woken keeps its turn, since another one
-    /// may have been faster.
+    /// `None` if it does not have to wait. A sender that was woken keeps its turn, since another
+    /// one may have been faster.
     turn: Option<u64>,
 }
 
@@ -249,8 +249,8 @@ impl<T> Room<'_, T> {
     fn leave(&mut self, mut state: MutexGuard<'_, ChannelState<T>>) {
         let Some(turn) = self.turn.take() else { return };
         let own = state.waiting.remove(&turn);
-        // A sender that was woken and is dropped instead must pass its turn on, or the next would wait
-        // for ever.
+        // A sender that was woken and is dropped instead must pass its turn on, or the next would
+        // wait for ever.
         let next = state.next_sender(self.channel.capacity);
         drop(state);
         drop(own);

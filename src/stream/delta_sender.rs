@@ -114,11 +114,11 @@ impl DeltaSender {
         self.call.look(|call| call.is_committed())
     }
 
-    /// Returns what had been received of the attempts of this call that did not finish, in the order
-    /// in which they were dropped.
+    /// Returns what had been received of the attempts of this call that did not finish, in the
+    /// order in which they were dropped.
     ///
-    /// A provider may charge for them. In the `on_end` of a callback, the attempts of a call that was
-    /// dropped are among them.
+    /// A provider may charge for them. In the `on_end` of a callback, the attempts of a call that
+    /// was dropped are among them.
     ///
     /// ```
     /// use tower_agent::Usage;

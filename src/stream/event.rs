@@ -16,8 +16,8 @@ use crate::state::StateDelta;
 pub struct Event {
     /// Its place among the events of the stream, from 0.
     pub number: u64,
-    /// When it happened. In a stream, the time at which the consumer's poll had the run make it: the same
-    /// for all events of a poll.
+    /// When it happened. In a stream, the time at which the consumer's poll had the run make it:
+    /// the same for all events of a poll.
     pub time: SystemTime,
     /// The agent in which it happened; the called agent, for events about the whole run.
     pub invocation: Arc<Invocation>,
@@ -99,8 +99,8 @@ impl Invocation {
 
 /// The kind of an event, with its data.
 ///
-/// A scope (run, agent, step) has `Started` and `Finished`; content (text, reasoning, tool call) has
-/// `Start`, `Delta`s and `End`, as in AG-UI.
+/// A scope (run, agent, step) has `Started` and `Finished`; content (text, reasoning, tool call)
+/// has `Start`, `Delta`s and `End`, as in AG-UI.
 ///
 /// The messages that were streamed and not discarded equal the run's transcript: join the text,
 /// reasoning and tool calls of every message, and omit the messages named by an
@@ -228,11 +228,11 @@ pub enum EventKind {
     AttemptDiscarded {
         /// The message's id.
         message: Arc<str>,
-        /// The kind of the error with which the attempt failed. `None` if it did not fail: it was dropped, or
-        /// its agent starts over.
+        /// The kind of the error with which the attempt failed. `None` if it did not fail: it was
+        /// dropped, or its agent starts over.
         error: Option<ErrorKind>,
-        /// The tokens that the provider had told by then. Zero for an attempt that had finished, whose
-        /// tokens are those of its response.
+        /// The tokens that the provider had told by then. Zero for an attempt that had finished,
+        /// whose tokens are those of its response.
         usage: Box<Usage>,
     },
     /// A callback or a layer has replaced a response that was streamed: discard the message. The
@@ -292,7 +292,8 @@ pub struct ToolCallResult {
     pub parts: Vec<Part>,
     /// The tool refused or failed.
     pub is_error: bool,
-    /// The parts are the text of an [`Error`]: see [`ToolResult::is_error_text`](crate::message::ToolResult::is_error_text).
+    /// The parts are the text of an [`Error`]: see
+    /// [`ToolResult::is_error_text`](crate::message::ToolResult::is_error_text).
     pub is_error_text: bool,
 }
 
@@ -310,8 +311,8 @@ pub struct FailedAttempt {
     pub attempt: u32,
     /// The kind of its error. Not the error itself: a callback outside may hide its text.
     pub error: ErrorKind,
-    /// The tokens of a model call that it has used, as far as they are known: those of responses that were
-    /// refused, and those that a stream had told before it failed.
+    /// The tokens of a model call that it has used, as far as they are known: those of responses
+    /// that were refused, and those that a stream had told before it failed.
     pub usage: Usage,
     /// What follows.
     pub next: NextAttempt,
@@ -366,6 +367,7 @@ pub enum Decision {
     Retry,
     /// Respond instead of the error.
     Fallback,
-    /// The hook itself failed, or ended the run. The error goes on to what is outside the hook, which may hide its text.
+    /// The hook itself failed, or ended the run. The error goes on to what is outside the hook,
+    /// which may hide its text.
     Failed(ErrorKind),
 }

@@ -20,8 +20,8 @@ pub struct EventStream {
     taken: VecDeque<QueuedEvent>,
     /// The invocation of the last event that was taken.
     invocation: Arc<Invocation>,
-    /// The time at which `taken` was filled. The run is polled by the consumer, so that its events have
-    /// happened just before.
+    /// The time at which `taken` was filled. The run is polled by the consumer, so that its events
+    /// have happened just before.
     time: SystemTime,
     /// The number of the next event.
     number: u64,
@@ -60,8 +60,8 @@ impl EventStream {
         self.away = self.clock.pause();
     }
 
-    /// Returns whether an event is already queued. All queued events are taken at once: the run that
-    /// adds more is polled by the consumer itself.
+    /// Returns whether an event is already queued. All queued events are taken at once: the run
+    /// that adds more is polled by the consumer itself.
     #[inline]
     pub(crate) fn is_ready(&mut self) -> bool {
         if self.taken.is_empty() {

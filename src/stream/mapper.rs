@@ -79,8 +79,8 @@ pub trait Mapper: Send + 'static {
 /// Creates a mapper from a function that returns the deltas to emit for each delta, as an `Option`,
 /// a `Vec` or any other iterator.
 ///
-/// Change the response in the same way: a stream whose response differs ends with the whole response
-/// in place of the deltas.
+/// Change the response in the same way: a stream whose response differs ends with the whole
+/// response in place of the deltas.
 ///
 /// ```
 /// use tower_agent::callback::{Bundle, after_model, before_model};
@@ -258,7 +258,8 @@ impl Mappers {
             self.round = Some(Round { stage: 0, is_end });
         }
         if !caught(|| self.act(cx))? {
-            // `round` stays: the next call continues with the same mapper, and no delta is mapped twice.
+            // `round` stays: the next call continues with the same mapper, and no delta is mapped
+            // twice.
             return Poll::Pending;
         }
         // Each mapper is flushed once, even if the end is polled again.
@@ -315,8 +316,8 @@ impl<M: Mapper> Stage for M {
         mapped: &mut Vec<Delta>,
         is_end: bool,
     ) -> Result<bool> {
-        // A single delta stays in its list: two moves for each mapper are a fifth of the instructions of
-        // `delta of a run, to AG-UI, 10 mappers` in `benches/counts.json`.
+        // A single delta stays in its list: two moves for each mapper are a fifth of the
+        // instructions of `delta of a run, to AG-UI, 10 mappers` in `benches/counts.json`.
         if deltas.len() == 1 && mapped.is_empty() && !is_end {
             let Poll::Ready(ready) = self.poll_ready(cx) else {
                 return Ok(false);

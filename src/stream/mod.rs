@@ -34,8 +34,8 @@
 //! A stream has one consumer, and it drives the run. Somebody who only watches takes an
 //! [`observer()`]: it is told of every run, streamed or not, and no run waits for it.
 
-// The functions that each delta passes are inlined: without that, `delta of a run, not translated` in
-// `benches/counts.json` has a third more instructions.
+// The functions that each delta passes are inlined: without that, `delta of a run, not translated`
+// in `benches/counts.json` has a third more instructions.
 
 mod attempt;
 mod call;

@@ -22,8 +22,8 @@ struct ObservedAgent {
 /// Data shared by the observed agents of a run, whoever observes which of them.
 pub(crate) struct ObservedRun {
     id: Arc<str>,
-    /// The number of the next event. Locked while an event is told, so that every observer is told in the
-    /// order of the numbers.
+    /// The number of the next event. Locked while an event is told, so that every observer is told
+    /// in the order of the numbers.
     next: Mutex<u64>,
     invocations: AtomicU32,
 }
@@ -39,8 +39,9 @@ impl ObservedRun {
 }
 
 impl Observed {
-    /// Returns an agent of a run as its observers see it: those of its caller, and `more`. `run` returns the
-    /// run, and `streamed` is the agent's invocation in the stream of the run, if there is one.
+    /// Returns an agent of a run as its observers see it: those of its caller, and `more`. `run`
+    /// returns the run, and `streamed` is the agent's invocation in the stream of the run, if there
+    /// is one.
     pub(crate) fn enter(
         run: impl FnOnce() -> Arc<ObservedRun>,
         caller: Option<&Self>,

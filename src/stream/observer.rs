@@ -21,7 +21,8 @@ pub struct Observer(Arc<Sender>);
 
 /// A stream of [`Observation`]s: the events of the runs of all agents that have the [`Observer`].
 ///
-/// It ends when every clone of the observer is dropped. Once it is dropped itself, runs tell nothing.
+/// It ends when every clone of the observer is dropped. Once it is dropped itself, runs tell
+/// nothing.
 pub struct Observations(Arc<Queue>);
 
 /// An event, and the run in which it happened.
@@ -30,21 +31,21 @@ pub struct Observations(Arc<Queue>);
 pub struct Observation {
     /// The run's id.
     pub run: Arc<str>,
-    /// The event. Its number counts what the run has told its observers: where one is missing, it was told to
-    /// others alone, or [dropped](Observations::dropped).
+    /// The event. Its number counts what the run has told its observers: where one is missing, it
+    /// was told to others alone, or [dropped](Observations::dropped).
     pub event: Event,
 }
 
 /// Creates an observer of runs, and the stream of what it observes.
 ///
-/// At most `capacity` events wait to be read. A run never waits for the reader: an event for which there is
-/// no room is dropped, and [counted](Observations::dropped). The reader's code runs in the reader's task,
-/// where it cannot delay a run or fail it.
+/// At most `capacity` events wait to be read. A run never waits for the reader: an event for which
+/// there is no room is dropped, and [counted](Observations::dropped). The reader's code runs in the
+/// reader's task, where it cannot delay a run or fail it.
 ///
-/// An observer is told of agents, turns, results of tools, decisions of callbacks, attempts that failed,
-/// tokens and [custom events](crate::RunContext::emit), in every agent of the tree. It is not told of
-/// deltas, messages or state, and not of the start and the end of a stream: a run starts and ends with
-/// the agent that has no [caller](super::Invocation::caller).
+/// An observer is told of agents, turns, results of tools, decisions of callbacks, attempts that
+/// failed, tokens and [custom events](crate::RunContext::emit), in every agent of the tree. It is
+/// not told of deltas, messages or state, and not of the start and the end of a stream: a run
+/// starts and ends with the agent that has no [caller](super::Invocation::caller).
 ///
 /// ```
 /// use futures::StreamExt;

@@ -37,9 +37,9 @@ pub enum Piece {
     /// The end of the current reasoning part, with its provider data, such as a signature. Further
     /// reasoning belongs to a new part. Without a current one, a reasoning part without text.
     ReasoningEnd(ProviderData),
-    /// The end of the current text part, with its provider data, such as the id of its item. Further
-    /// text belongs to a new part. Without a current one, a text part without text if there is data,
-    /// and otherwise nothing.
+    /// The end of the current text part, with its provider data, such as the id of its item.
+    /// Further text belongs to a new part. Without a current one, a text part without text if there
+    /// is data, and otherwise nothing.
     TextEnd(ProviderData),
     /// The tokens used so far, in place of what was told before: for an attempt that does not
     /// [finish](super::DeltaSender::unfinished). That of a complete response is in the response.

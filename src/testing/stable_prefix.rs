@@ -64,7 +64,8 @@ pub struct StablePrefix<S> {
 pub struct PrefixFault {
     /// The path of the agent's call, as in [`call_path`](crate::RunContext::call_path).
     pub agent: String,
-    /// The number of model calls before this one, as in [`iteration`](crate::RunContext::iteration).
+    /// The number of model calls before this one, as in
+    /// [`iteration`](crate::RunContext::iteration).
     pub iteration: u32,
     /// The first part of the prompt that differs.
     pub changed: PromptPart,

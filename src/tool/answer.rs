@@ -32,8 +32,8 @@ impl AnswerSchema {
 
     /// Parses the text of an answer.
     pub(crate) fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, InvalidArguments> {
-        // Bare text is a valid argument of a tool, but not a valid answer: a sentence must be refused
-        // even where the type is a string.
+        // Bare text is a valid argument of a tool, but not a valid answer: a sentence must be
+        // refused even where the type is a string.
         if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
             return Err(InvalidArguments {
                 field: String::new(),

@@ -83,8 +83,9 @@ impl ToolDeclaration {
         }
     }
 
-    /// Marks the description and the parameters as the words of others, such as an MCP server or the page
-    /// of a front end, and not of the application: a model that reads them reads what these chose.
+    /// Marks the description and the parameters as the words of others, such as an MCP server or
+    /// the page of a front end, and not of the application: a model that reads them reads what
+    /// these chose.
     #[must_use]
     pub fn described_by_others(mut self) -> Self {
         self.is_described_by_others = true;
@@ -103,8 +104,8 @@ impl ToolDeclaration {
         self
     }
 
-    /// Returns whether an [agent](crate::Agent::into_tool) is the tool: called again in a resumed run,
-    /// it continues where it stopped, whatever its effect.
+    /// Returns whether an [agent](crate::Agent::into_tool) is the tool: called again in a resumed
+    /// run, it continues where it stopped, whatever its effect.
     #[must_use]
     pub fn is_agent(&self) -> bool {
         self.is_agent
@@ -159,7 +160,8 @@ impl ToolDeclaration {
     #[must_use]
     pub fn with_parameters(mut self, schema: Value) -> Self {
         self.parameters = schema;
-        // The check belongs to the schema before: it would refuse arguments that the new one allows.
+        // The check belongs to the schema before: it would refuse arguments that the new one
+        // allows.
         self.check = ArgumentCheck::default();
         self
     }

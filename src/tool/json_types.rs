@@ -117,11 +117,11 @@ impl<'a> TypeCheck<'a> {
         Ok(())
     }
 
-    /// Returns the choices that a value can be meant for: the choices that it names by its fields and
-    /// tags, or else all that do not exclude it.
+    /// Returns the choices that a value can be meant for: the choices that it names by its fields
+    /// and tags, or else all that do not exclude it.
     fn meant(&self, value: &Value, all: &'a [Value]) -> Vec<&'a Value> {
-        // Serde picks a variant by its tag and its fields. Were any choice of the right type enough, a
-        // value could pass as one variant and be read as another.
+        // Serde picks a variant by its tag and its fields. Were any choice of the right type
+        // enough, a value could pass as one variant and be read as another.
         let mut named = Vec::new();
         let mut possible = Vec::new();
         for choice in all {
@@ -186,7 +186,8 @@ fn of_field<'a>(keywords: &'a Map<String, Value>, name: &str) -> Vec<&'a Value> 
         keywords.get("patternProperties").and_then(Value::as_object),
     ) {
         (Some(known), _) => vec![known],
-        // With several patterns, none is compared: that would take a matcher for regular expressions.
+        // With several patterns, none is compared: that would take a matcher for regular
+        // expressions.
         (None, Some(patterns)) if patterns.len() == 1 => patterns.values().collect(),
         (None, Some(_)) => Vec::new(),
         (None, None) => keywords.get("additionalProperties").into_iter().collect(),

@@ -90,16 +90,16 @@ impl ToolRequest {
         self
     }
 
-    /// Sets the [idempotency key](Self::idempotency_key), in a layer that makes a call again which was
-    /// begun under this key, such as in another run.
+    /// Sets the [idempotency key](Self::idempotency_key), in a layer that makes a call again which
+    /// was begun under this key, such as in another run.
     #[must_use]
     pub fn with_idempotency_key(mut self, key: impl Into<Arc<str>>) -> Self {
         self.extensions.insert(IdempotencyKey(key.into()));
         self
     }
 
-    /// Keeps the [idempotency key](Self::idempotency_key) as it is, whatever a callback or layer inside
-    /// makes of the arguments. For a layer that shows the key to somebody.
+    /// Keeps the [idempotency key](Self::idempotency_key) as it is, whatever a callback or layer
+    /// inside makes of the arguments. For a layer that shows the key to somebody.
     #[must_use]
     pub fn keep_idempotency_key(mut self) -> Self {
         if self.arguments.is_some() {
@@ -151,18 +151,18 @@ impl ToolRequest {
         Arc::make_mut(arguments)
     }
 
-    /// Returns the arguments that a callback has changed, or `None` if they are the call's own. Unlike
-    /// [`arguments`](Self::arguments), it does not parse those.
+    /// Returns the arguments that a callback has changed, or `None` if they are the call's own.
+    /// Unlike [`arguments`](Self::arguments), it does not parse those.
     #[must_use]
     pub fn changed_arguments(&self) -> Option<&Value> {
         self.arguments.as_deref()
     }
 
     /// Returns a key for the service that the tool calls, so that a call that is made again has no
-    /// further effect there. It names the run, the call, the tool and its arguments, and is the same
-    /// whenever this call is made, also in another process, if the run has the same
-    /// [id](crate::AgentRequest::with_run_id). In a durable run it is also the same whatever a callback makes
-    /// of the arguments.
+    /// further effect there. It names the run, the call, the tool and its arguments, and is the
+    /// same whenever this call is made, also in another process, if the run has the same
+    /// [id](crate::AgentRequest::with_run_id). In a durable run it is also the same whatever a
+    /// callback makes of the arguments.
     #[must_use]
     pub fn idempotency_key(&self) -> String {
         if let Some(IdempotencyKey(key)) = self.extensions.get() {

@@ -32,8 +32,8 @@ pub struct Tool {
     inner_tools: BTreeSet<Arc<str>>,
 }
 
-/// Names the layers of tools, for people. Implemented where lists of callbacks are known, whose names
-/// are those of the callbacks in them.
+/// Names the layers of tools, for people. Implemented where lists of callbacks are known, whose
+/// names are those of the callbacks in them.
 pub(crate) trait NameLayers {
     fn names_of<L: 'static>(layer: &L) -> Vec<String>;
 }

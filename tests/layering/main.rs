@@ -76,8 +76,9 @@ fn nothing_imports_the_semantics_of_other_frameworks() {
     assert!(arrows.is_empty(), "these do:\n{}", lines(&arrows));
 }
 
-/// A value of any type hides what one floor takes from another. These files may have one: maps of what
-/// users put into them, caught panics, layers whose type is still known, and generic test doubles.
+/// A value of any type hides what one floor takes from another. These files may have one: maps of
+/// what users put into them, caught panics, layers whose type is still known, and generic test
+/// doubles.
 #[test]
 fn values_of_any_type_belong_to_users() {
     let allowed = [
@@ -226,7 +227,8 @@ fn circle<'a>(arrows: &[&'a Arrow]) -> Vec<&'a Arrow> {
 /// An arrow, and what it is drawn between.
 type Drawn<'a> = (&'a str, &'a str, &'a Arrow);
 
-/// Returns the arrows that are left once all that lead nowhere, or that nothing leads to, are removed.
+/// Returns the arrows that are left once all that lead nowhere, or that nothing leads to, are
+/// removed.
 fn in_circles(mut arrows: Vec<Drawn<'_>>) -> Vec<Drawn<'_>> {
     loop {
         let starts: BTreeSet<_> = arrows.iter().map(|(from, ..)| *from).collect();

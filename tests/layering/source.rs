@@ -90,8 +90,8 @@ impl Source {
     }
 
     /// Returns what the files take from one another. A file does not take what it hands on from its
-    /// own folder, and what is taken from there is taken from the file that defines it; across folders at
-    /// the root, handing on counts as well.
+    /// own folder, and what is taken from there is taken from the file that defines it; across
+    /// folders at the root, handing on counts as well.
     pub(crate) fn arrows(&self) -> Vec<Arrow> {
         let mut arrows = BTreeMap::<_, BTreeSet<String>>::new();
         for (at, module) in &self.modules {
@@ -175,8 +175,8 @@ impl Source {
         files
     }
 
-    /// Returns the names that several types of the crate have, unless all of these are public, with the
-    /// files that define them.
+    /// Returns the names that several types of the crate have, unless all of these are public, with
+    /// the files that define them.
     pub(crate) fn shared_names(&self) -> Vec<String> {
         let mut types = BTreeMap::<_, Vec<_>>::new();
         for module in self.modules.values() {
@@ -196,8 +196,8 @@ impl Source {
         shared
     }
 
-    /// Returns the files that define the methods of the crate's types, by the module and the name of
-    /// the type and the name of the method. Only methods that no trait has.
+    /// Returns the files that define the methods of the crate's types, by the module and the name
+    /// of the type and the name of the method. Only methods that no trait has.
     fn methods(&self) -> BTreeMap<(Names, String, String), BTreeSet<String>> {
         let mut methods = BTreeMap::<_, BTreeSet<String>>::new();
         for (at, module) in &self.modules {
@@ -226,8 +226,8 @@ impl Source {
         }
     }
 
-    /// Returns what the files take through the `mod.rs` of a folder around them, although another file
-    /// defines it.
+    /// Returns what the files take through the `mod.rs` of a folder around them, although another
+    /// file defines it.
     pub(crate) fn detours(&self) -> Vec<String> {
         let mut detours = Vec::new();
         for (at, module) in &self.modules {
@@ -562,7 +562,8 @@ fn read_calls(block: &mut Impl, tokens: &[TokenTree]) {
         match token {
             TokenTree::Group(group) => read_calls(block, &Vec::from_iter(group.stream())),
             TokenTree::Ident(word) if word == "self" && is_punct(tokens.get(index + 1), '.') => {
-                // A field and a method may share a name: only what is followed by arguments is a call.
+                // A field and a method may share a name: only what is followed by arguments is a
+                // call.
                 let arguments = tokens.get(index + 3);
                 let is_call = matches!(arguments, Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis)
                     || is_path(tokens, index + 3);

@@ -26,8 +26,8 @@ use test_support::runs::{WAYS, check, of_model, read, run, secs};
 use tower_agent::callback::ToolFailure;
 
 /// The same layer around a model, around one tool and around all, around an agent inside its
-/// callbacks, and around an agent from outside; what is inside it does what the script says. The layer is written once
-/// and made for each, where `Call` is the request's type.
+/// callbacks, and around an agent from outside; what is inside it does what the script says. The
+/// layer is written once and made for each, where `Call` is the request's type.
 macro_rules! around_each {
     ($turns:expr, $layer:expr) => {{
         use tower_agent::agent::BoxAgent;

@@ -18,8 +18,8 @@ use tower_agent_durable::journal::{Input, JournalError, RunEnd, RunKey, RunStatu
 /// The application name of these workflows in DBOS.
 pub(crate) const APPLICATION: &str = "tower-agent";
 
-/// The version of the requests and ends that workers exchange. Not that of the program: the journal finds out
-/// whether a program still does what it did before.
+/// The version of the requests and ends that workers exchange. Not that of the program: the journal
+/// finds out whether a program still does what it did before.
 pub(crate) const VERSION: &str = "tower-agent 1";
 
 /// The time between two looks into the database.
@@ -64,14 +64,14 @@ impl Engine {
     /// Starts a run, which the next free worker with this agent executes.
     ///
     /// The same request of the same [run](AgentRequest::with_run_id) is one run: started again, it
-    /// returns that run. If it has failed, it continues with the call that failed. The run belongs to the user
-    /// of the [key](RunKey::request) that made the request, if one did.
+    /// returns that run. If it has failed, it continues with the call that failed. The run belongs
+    /// to the user of the [key](RunKey::request) that made the request, if one did.
     ///
     /// # Errors
     ///
-    /// Fails with [`NotSaved`](DbosError::NotSaved) for a request with tools, callbacks or an answer
-    /// format, with [`OtherRequest`](DbosError::OtherRequest) if the run was started with another one,
-    /// and with [`Cancelled`](JournalError::Cancelled) if it was cancelled.
+    /// Fails with [`NotSaved`](DbosError::NotSaved) for a request with tools, callbacks or an
+    /// answer format, with [`OtherRequest`](DbosError::OtherRequest) if the run was started with
+    /// another one, and with [`Cancelled`](JournalError::Cancelled) if it was cancelled.
     pub async fn start(
         &self,
         agent: &str,
@@ -89,8 +89,8 @@ impl Engine {
             .rfind(|submission| submission.label.request == input.fingerprint);
         match same {
             None => Err(other_request(&key)),
-            // A failed workflow of DBOS is over, so another try is a new one. An earlier request than the last
-            // is not tried again, since the run has gone on from it.
+            // A failed workflow of DBOS is over, so another try is a new one. An earlier request
+            // than the last is not tried again, since the run has gone on from it.
             Some(same) if same.label.number == last.label.number && same.has_failed() => {
                 self.submit(agent, &input, next(last)).await
             }
@@ -98,18 +98,17 @@ impl Engine {
         }
     }
 
-    /// Resumes a run that waits, with the resolutions of its interrupts. Without any, a run that has
-    /// failed continues with the call that failed.
+    /// Resumes a run that waits, with the resolutions of its interrupts. Without any, a run that
+    /// has failed continues with the call that failed.
     ///
     /// The same resolutions resume a run once: delivered again, they return that run.
     ///
     /// # Errors
     ///
     /// Fails with [`NotAsked`](DbosError::NotAsked) if the run waits for something else, with
-    /// [`Expired`](JournalError::Expired) if a resolution comes too late, also if no worker starts in
-    /// time, with
-    /// [`OtherRequest`](DbosError::OtherRequest) if it was resumed with another resolution, with
-    /// [`UnknownRun`](JournalError::UnknownRun) if it was not started, and with
+    /// [`Expired`](JournalError::Expired) if a resolution comes too late, also if no worker starts
+    /// in time, with [`OtherRequest`](DbosError::OtherRequest) if it was resumed with another
+    /// resolution, with [`UnknownRun`](JournalError::UnknownRun) if it was not started, and with
     /// [`Cancelled`](JournalError::Cancelled) if it was cancelled.
     pub async fn resume(
         &self,
@@ -123,7 +122,8 @@ impl Engine {
         self.check_not_cancelled(&key, &earlier).await?;
         let last = earlier.last().ok_or_else(|| unknown(&key))?;
         if last.is_open() {
-            // The latest request is not done. It is this one, delivered again, or the run has to end first.
+            // The latest request is not done. It is this one, delivered again, or the run has to
+            // end first.
             if last.answers(&answers) {
                 return Ok(self.handle(&last.label));
             }
@@ -141,8 +141,8 @@ impl Engine {
             let run = key.run;
             return Err(JournalError::Expired { run, interrupt }.into());
         }
-        // Either all resolutions are of open interrupts, or this is the request that failed, whose interrupts
-        // are closed.
+        // Either all resolutions are of open interrupts, or this is the request that failed, whose
+        // interrupts are closed.
         let is_answer = not_asked.is_none() && !resolutions.is_empty();
         if is_answer || last.has_failed() && last.answers(&answers) {
             let request = self.runs.request(&key).await?.with_resolutions(resolutions);
@@ -176,8 +176,8 @@ impl Engine {
         Ok(self.handle(&last.label))
     }
 
-    /// Cancels a run: its worker stops before its next step, and the run cannot continue. A run that has
-    /// completed stays completed.
+    /// Cancels a run: its worker stops before its next step, and the run cannot continue. A run
+    /// that has completed stays completed.
     ///
     /// # Errors
     ///
@@ -194,8 +194,8 @@ impl Engine {
         }
     }
 
-    /// Deletes a run with its requests and steps, here and in the journal. Its worker stops before its next
-    /// step. The id can be used again.
+    /// Deletes a run with its requests and steps, here and in the journal. Its worker stops before
+    /// its next step. The id can be used again.
     ///
     /// # Errors
     ///
@@ -212,9 +212,10 @@ impl Engine {
         self.delete_submissions(&submissions).await
     }
 
-    /// Deletes everything of a user: the runs with their requests and steps, and what the database of the
-    /// journal has besides, such as sessions and threads. Workers that make one of the runs stop before their
-    /// next step. Returns the number of runs, sessions and threads in the journal's database.
+    /// Deletes everything of a user: the runs with their requests and steps, and what the database
+    /// of the journal has besides, such as sessions and threads. Workers that make one of the runs
+    /// stop before their next step. Returns the number of runs, sessions and threads in the
+    /// journal's database.
     ///
     /// # Errors
     ///
@@ -227,7 +228,8 @@ impl Engine {
         Ok(deleted)
     }
 
-    /// Cancels the requests that are open: another worker could make them again before they are deleted.
+    /// Cancels the requests that are open: another worker could make them again before they are
+    /// deleted.
     async fn cancel_open(&self, submissions: &[Submission]) -> Result<(), DbosError> {
         for submission in submissions {
             if submission.is_open() {
@@ -249,15 +251,16 @@ impl Engine {
 
     /// Gives the runs of a worker that has stopped to the others, and returns which.
     ///
-    /// Call it when an orchestrator, a health check or a person reports that the worker's machine or process
-    /// is gone. Neither DBOS nor this crate detects it. A worker that
-    /// starts again under the same id takes its own runs itself, and one that was
-    /// [stopped](super::Worker::stop) has given them away.
+    /// Call it when an orchestrator, a health check or a person reports that the worker's machine
+    /// or process is gone. Neither DBOS nor this crate detects it. A worker that starts again under
+    /// the same id takes its own runs itself, and one that was [stopped](super::Worker::stop) has
+    /// given them away.
     ///
-    /// If the worker has not stopped, the journal refuses what it still writes, and it gives up the run
-    /// at its next step: no step counts twice. What it was doing at that moment may be done twice,
-    /// except by a mutating tool, about which the run asks: that it is to
-    /// [run again](tower_agent_durable::journal::Unfinished::RunAgain) can only be said once the worker has stopped.
+    /// If the worker has not stopped, the journal refuses what it still writes, and it gives up the
+    /// run at its next step: no step counts twice. What it was doing at that moment may be done
+    /// twice, except by a mutating tool, about which the run asks: that it is to [run
+    /// again](tower_agent_durable::journal::Unfinished::RunAgain) can only be said once the worker
+    /// has stopped.
     ///
     /// # Errors
     ///
@@ -287,7 +290,8 @@ impl Engine {
             polling_interval: INTERVAL,
             ..QueueOptions::default()
         };
-        // The queue may be there with the setting of an earlier program: the worker that started last decides.
+        // The queue may be there with the setting of an earlier program: the worker that started
+        // last decides.
         let name = queue(agent);
         let opened = self
             .client
@@ -312,7 +316,8 @@ impl Engine {
         Ok(self.runs.cancel(run_of(workflow)).await?)
     }
 
-    /// Puts a request that a worker could not finish back into the queue, unless another worker has it.
+    /// Puts a request that a worker could not finish back into the queue, unless another worker has
+    /// it.
     pub(crate) async fn give_back(
         &self,
         agent: &str,
@@ -373,7 +378,8 @@ impl Engine {
             .await
             .map_err(DbosError::engine)?;
         let mut found: Vec<_> = found.into_iter().filter_map(Submission::read).collect();
-        // Not by time: two processes may submit at once, and only the number says which comes first.
+        // Not by time: two processes may submit at once, and only the number says which comes
+        // first.
         found.sort_by_key(|submission| submission.label.number);
         Ok(found)
     }
@@ -400,8 +406,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Submits a request to the workers. If another process has submitted this number, it must be the same
-    /// request.
+    /// Submits a request to the workers. If another process has submitted this number, it must be
+    /// the same request.
     async fn submit(
         &self,
         agent: &str,
@@ -455,8 +461,8 @@ pub(crate) fn queue(agent: &str) -> String {
 async fn system(url: &str, migrate: bool) -> Result<postgres::PostgresSystemDatabase, DbosError> {
     let mut config = postgres::Config::new(url);
     config.migrate = migrate;
-    // The migration installs the triggers for notifications, which other programs that share the tables may
-    // use. This crate does not: listening occupies a connection.
+    // The migration installs the triggers for notifications, which other programs that share the
+    // tables may use. This crate does not: listening occupies a connection.
     config.use_listen_notify = migrate;
     config.max_connections = 2;
     config.settings.application_name = Some(APPLICATION);

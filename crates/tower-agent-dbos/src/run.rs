@@ -21,8 +21,8 @@ const WAIT: Duration = Duration::from_secs(1);
 /// Gets the events of runs.
 pub(crate) type OnEvent = Arc<dyn Fn(Arc<str>, Event) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// Starts or continues the run, and returns its end. An error that is not the agent's leaves the request
-/// open.
+/// Starts or continues the run, and returns its end. An error that is not the agent's leaves the
+/// request open.
 pub(crate) async fn make(
     engine: Engine,
     worker: String,
@@ -57,8 +57,8 @@ pub(crate) async fn make(
         Some(JournalError::Store(StoreError::Database(_))) => Open::Again,
         _ => return Err(dbos::Error::Application(error)),
     };
-    // To return before the database knows would lose the request: DBOS would take it for interrupted, and
-    // nobody would make it until this worker starts again.
+    // To return before the database knows would lose the request: DBOS would take it for
+    // interrupted, and nobody would make it until this worker starts again.
     while let Err(error) = leave(&engine, &open, agent.name(), &worker, &workflow).await {
         tracing::warn!(workflow, error = %error.to_string().escape_debug(), "waiting for the database");
         tokio::time::sleep(WAIT).await;
@@ -127,8 +127,8 @@ impl Callback<AgentRequest> for Here {
                     run: run.id.clone(),
                 })?;
             }
-            // The agent's journal has a run that the engine's has not, or not so far: it is another database,
-            // in which no other worker would find the run.
+            // The agent's journal has a run that the engine's has not, or not so far: it is another
+            // database, in which no other worker would find the run.
             Ok(_) | Err(JournalError::UnknownRun { .. }) => {
                 Err(DbosError::OtherJournal {
                     run: run.id.clone(),
@@ -136,7 +136,8 @@ impl Callback<AgentRequest> for Here {
             }
             Err(error) => Err(error)?,
         }
-        // The journal did not know the run when it was cancelled before its first start, so DBOS has it alone.
+        // The journal did not know the run when it was cancelled before its first start, so DBOS
+        // has it alone.
         if self.engine.is_cancelled(&self.workflow).await? {
             Err(JournalError::Cancelled {
                 run: run.id.clone(),

@@ -47,7 +47,8 @@ impl RunHandle {
         let workflow: WorkflowHandle<RunEnd, Error> = self.client.retrieve_workflow(&self.workflow);
         match workflow.result().await {
             Ok(end) => Ok(end),
-            // The agent's error is the end of the run. Every other one is a failure to learn the end.
+            // The agent's error is the end of the run. Every other one is a failure to learn the
+            // end.
             Err(dbos::Error::Application(error)) => Ok(RunEnd::Failed(error)),
             Err(dbos::Error::WorkflowCancelled { .. }) => Err(JournalError::Cancelled {
                 run: self.key.run.clone(),

@@ -14,8 +14,8 @@ use tower_agent_durable::journal::{Fingerprint, Input, JournalError, RunKey};
 /// The key of the label among the attributes of a workflow.
 const KEY: &str = "tower_agent";
 
-/// The label of a request, with which it is found without reading it. The requests of a run are numbered:
-/// each begins when the one before it has ended.
+/// The label of a request, with which it is found without reading it. The requests of a run are
+/// numbered: each begins when the one before it has ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Label {
     pub(crate) run: Arc<str>,
@@ -39,7 +39,8 @@ impl Label {
         })
     }
 
-    /// Returns the workflow's id. It is the same for the same request of a run, so that DBOS makes it once.
+    /// Returns the workflow's id. It is the same for the same request of a run, so that DBOS makes
+    /// it once.
     pub(crate) fn workflow(&self) -> String {
         format!("{}/{}", self.key().to_text(), self.number)
     }

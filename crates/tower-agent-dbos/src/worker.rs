@@ -17,8 +17,8 @@ const CONCURRENCY: usize = 16;
 
 /// A process that makes runs. Created by [`Worker::builder`].
 ///
-/// It takes the runs of its agents from their queues, which it shares with the other workers that have
-/// an agent of the same name: the machines of a cluster each have one.
+/// It takes the runs of its agents from their queues, which it shares with the other workers that
+/// have an agent of the same name: the machines of a cluster each have one.
 #[must_use = "it works until it is stopped"]
 pub struct Worker {
     engine: Engine,
@@ -39,8 +39,8 @@ pub struct WorkerBuilder {
 impl Worker {
     /// Configures a worker.
     ///
-    /// `id` is its own among all workers, such as the name of the machine or pod. A worker that starts
-    /// takes over what an earlier one with its id has left.
+    /// `id` is its own among all workers, such as the name of the machine or pod. A worker that
+    /// starts takes over what an earlier one with its id has left.
     pub fn builder(engine: &Engine, id: impl Into<String>) -> WorkerBuilder {
         WorkerBuilder {
             engine: engine.clone(),
@@ -72,15 +72,15 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how many runs of an agent each of its workers executes at once. The setting of the worker that
-    /// started last counts for all. Defaults to 16.
+    /// Sets how many runs of an agent each of its workers executes at once. The setting of the
+    /// worker that started last counts for all. Defaults to 16.
     pub fn concurrency(mut self, runs: usize) -> Self {
         self.concurrency = runs;
         self
     }
 
-    /// Sets a function that receives the events of the runs as they happen, each with the run's id, for
-    /// example to publish them. Without one, models do not stream.
+    /// Sets a function that receives the events of the runs as they happen, each with the run's id,
+    /// for example to publish them. Without one, models do not stream.
     ///
     /// A run that continues after a crash sends the events of the replayed calls again.
     pub fn on_event<F, O>(mut self, function: F) -> Self
@@ -96,8 +96,8 @@ impl WorkerBuilder {
     ///
     /// # Errors
     ///
-    /// Fails with [`NotDurable`](DbosError::NotDurable) for an agent without a journal, for two agents
-    /// of one name, for a concurrency of 0, and if the database fails.
+    /// Fails with [`NotDurable`](DbosError::NotDurable) for an agent without a journal, for two
+    /// agents of one name, for a concurrency of 0, and if the database fails.
     pub async fn start(self) -> Result<Worker, DbosError> {
         let Self {
             engine,
@@ -117,7 +117,8 @@ impl WorkerBuilder {
         let dbos = DBOS::new(config);
         for agent in agents {
             let name = agent.name().to_owned();
-            // Without a journal, another worker would repeat the calls of a run that was interrupted.
+            // Without a journal, another worker would repeat the calls of a run that was
+            // interrupted.
             if !agent.is_durable() {
                 return Err(DbosError::NotDurable { agent: name });
             }
@@ -134,7 +135,8 @@ impl WorkerBuilder {
                     request,
                 )
             });
-            // The annotation gives the types of the workflow's end, which the compiler cannot infer.
+            // The annotation gives the types of the workflow's end, which the compiler cannot
+            // infer.
             let _: WorkflowRef<SavedRequest, RunEnd, Error> =
                 registered.map_err(DbosError::engine)?;
             engine.open_queue(&name, concurrency).await?;

@@ -120,8 +120,8 @@ async fn main() -> Result<(), BoxError> {
     let cancelled = job.await?.map_err(|error| error.kind());
     assert_eq!(cancelled.err(), Some(ErrorKind::Cancelled));
 
-    // The next process has both conversations, and waits for no lease. The page sends what it has sent
-    // before.
+    // The next process has both conversations, and waits for no lease. The page sends what it has
+    // sent before.
     let new = Process::start(&file, false).await?;
     let (text, code) = page(new.agui.run(input()).await?).await;
     assert_eq!((&*text, code), ("Once upon a time.", None));

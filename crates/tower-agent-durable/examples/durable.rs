@@ -38,7 +38,8 @@ fn agent(database: &Sqlite, crashes: bool) -> Result<Agent, BoxError> {
         println!("looking it up");
         "100, due today"
     });
-    // If the bank took an idempotency key, this tool could be `Idempotent`, and nobody would be asked.
+    // If the bank took an idempotency key, this tool could be `Idempotent`, and nobody would be
+    // asked.
     let pay = Tool::function("pay", "Pays an amount.", move |_: Value| {
         println!("paying");
         if crashes {

@@ -7,8 +7,8 @@ use tower_agent::AgentRequest;
 
 use crate::lock::lock;
 
-/// Told once when a run has got its session, or its journal has started it: from then on no other request
-/// answers the same question. An extension of the request.
+/// Told once when a run has got its session, or its journal has started it: from then on no other
+/// request answers the same question. An extension of the request.
 #[derive(Clone)]
 pub(crate) struct Accepted(Arc<Mutex<Option<oneshot::Sender<()>>>>);
 

@@ -8,8 +8,8 @@ pub(crate) const NAME: usize = 512;
 /// The maximum length of the id of a session or a run, in bytes.
 pub(crate) const ID: usize = 1024;
 
-/// Fails for an id that some database cannot have in a key. All of them refuse it, so that a program may move
-/// from one to another.
+/// Fails for an id that some database cannot have in a key. All of them refuse it, so that a
+/// program may move from one to another.
 pub(crate) fn check(part: &'static str, id: &str, most: usize) -> Result<(), StoreError> {
     let why = if id.len() > most {
         format!("is {} bytes long, and may have {most}", id.len())

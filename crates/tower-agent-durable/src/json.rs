@@ -11,8 +11,8 @@ const MAX_LEVELS: usize = 127;
 ///
 /// # Errors
 ///
-/// Fails if it is nested too deeply to be read again: stored, it would make all that is stored with it
-/// unreadable.
+/// Fails if it is nested too deeply to be read again: stored, it would make all that is stored with
+/// it unreadable.
 pub(crate) fn write(data: &impl Serialize) -> Result<String, StoreError> {
     let text = serde_json::to_string(data).map_err(StoreError::data)?;
     if is_too_deep(&text) {

@@ -1,5 +1,5 @@
-//! Sessions and durable runs of agents, in SQLite or PostgreSQL. What is stored is not encrypted: see
-//! [how to encrypt the disk](guide::deployment#encryption).
+//! Sessions and durable runs of agents, in SQLite or PostgreSQL. What is stored is not encrypted:
+//! see [how to encrypt the disk](guide::deployment#encryption).
 //!
 //! ```text
 //! SessionLayer      ->  AgentRequest with its conversation, which is stored after the run
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! [`SessionLayer`] keeps the conversations of an agent in a [`SessionStore`], so that a request
-//! carries only what is new. A [journal] keeps the results of the calls of a run. With an
-//! engine, which is a crate of its own, another machine continues a run whose machine is lost. The guide
-//! on [keeping](guide::keeping) says which of the three you need; the one on
+//! carries only what is new. A [journal] keeps the results of the calls of a run. With an engine,
+//! which is a crate of its own, another machine continues a run whose machine is lost. The guide on
+//! [keeping](guide::keeping) says which of the three you need; the one on
 //! [deployment](guide::deployment) how to stop, upgrade and back up a server.
 //!
 //! | engine | [`tower-agent-dbos`](https://docs.rs/tower-agent-dbos) | [`tower-agent-restate`](https://docs.rs/tower-agent-restate) |
@@ -19,13 +19,13 @@
 //! | lost machines are detected by | your own health checks | the server |
 //!
 //! `Sqlite` is for one machine and needs no server; `Postgres` (feature `postgres`) is for several.
-//! Both create their tables when they are opened, under names that start with `tower_agent_`, so that a database
-//! can be shared with other data. A clone shares the connections, and one database serves everything in this
-//! crate.
+//! Both create their tables when they are opened, under names that start with `tower_agent_`, so
+//! that a database can be shared with other data. A clone shares the connections, and one database
+//! serves everything in this crate.
 //!
-//! With the feature `rate-limit`, processes share the
-//! [rate limits](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/rate_limit) of their calls in a
-//! `Postgres`.
+//! With the feature `rate-limit`, processes share the [rate
+//! limits](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/rate_limit) of
+//! their calls in a `Postgres`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests and examples may; the library may not.

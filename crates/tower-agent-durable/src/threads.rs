@@ -21,12 +21,12 @@ const FORMAT: u32 = 1;
 /// The maximum number of threads that are remembered between two writes.
 const MOST: usize = 4096;
 
-/// Keeps the threads of a server, such as one for AG-UI, in a store of sessions, so that they survive a restart and
-/// several servers can share them.
+/// Keeps the threads of a server, such as one for AG-UI, in a store of sessions, so that they
+/// survive a restart and several servers can share them.
 ///
-/// The session of a thread has the server's name, the principal and the id of the thread as its key,
-/// as the [key](ThreadKey) of the thread does. Each message is written once; a thread is loaded
-/// when a request for it arrives.
+/// The session of a thread has the server's name, the principal and the id of the thread as its
+/// key, as the [key](ThreadKey) of the thread does. Each message is written once; a thread is
+/// loaded when a request for it arrives.
 ///
 /// ```
 /// use tower_agent_agui::AgUi;
@@ -152,8 +152,8 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
         }
         let settled = entries.len();
         let thread = head(&stored)?.with_entries(entries);
-        // The entries of an active run still change: whoever only reads the thread knows less of them
-        // than its run.
+        // The entries of an active run still change: whoever only reads the thread knows less of
+        // them than its run.
         let known = self.map().get(&key).map(|known| known.thread);
         if thread.is_running() || known == Some(thread.version()) {
             return Ok(Some(thread));
@@ -176,7 +176,8 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
         let Some(known) = self.known(&key, expected).await? else {
             return Ok(false);
         };
-        // Entries are compared as they are written, so that the write begins with the first that differs.
+        // Entries are compared as they are written, so that the write begins with the first that
+        // differs.
         let mut open = Vec::new();
         for entry in thread.entries().skip(known.settled) {
             open.push(json::write(&entry)?);
@@ -199,11 +200,13 @@ impl<S: SessionStore> ThreadStore for SessionThreads<S> {
             .waiting(thread.is_waiting())
             .expires_at(expires_at);
         let version = match self.store.append(&key, known.version, append).await {
-            // Another server has written. The caller decides what to do; what was known here is gone.
+            // Another server has written. The caller decides what to do; what was known here is
+            // gone.
             Err(error) if error.is_conflict() => return Ok(false),
             written => written?,
         };
-        // After the run's last write nobody needs it until the next request, which loads the thread.
+        // After the run's last write nobody needs it until the next request, which loads the
+        // thread.
         if thread.is_running() {
             self.remember(
                 key,

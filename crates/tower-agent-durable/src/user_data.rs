@@ -169,10 +169,11 @@ fn column(rows: Vec<Row>, name: &str) -> Result<Vec<Json>, StoreError> {
 macro_rules! has_users {
     ($database:ty) => {
         impl $database {
-            /// Returns everything that the database has of a user: sessions, threads and durable runs.
+            /// Returns everything that the database has of a user: sessions, threads and durable
+            /// runs.
             ///
-            /// A run has the user of its [key](crate::journal::RunKey), its session or its thread; one that
-            /// was started without belongs to nobody.
+            /// A run has the user of its [key](crate::journal::RunKey), its session or its thread;
+            /// one that was started without belongs to nobody.
             ///
             /// # Errors
             ///
@@ -181,14 +182,15 @@ macro_rules! has_users {
                 export(self, user).await
             }
 
-            /// Deletes everything that the database has of a user: sessions, threads and durable runs.
-            /// Returns their number.
+            /// Deletes everything that the database has of a user: sessions, threads and durable
+            /// runs. Returns their number.
             ///
             /// Runs that are active stop at their next write, which fails.
             ///
             /// # Errors
             ///
-            /// Fails if the database does, and if the user is an empty text. Nothing is deleted then.
+            /// Fails if the database does, and if the user is an empty text. Nothing is deleted
+            /// then.
             pub async fn delete_user(&self, user: &str) -> Result<u64, StoreError> {
                 let database = self.clone();
                 let user = user.to_owned();

@@ -22,11 +22,11 @@
 //! | model input or output must be checked | [`guardrail`] |
 //! | tests must show what happens when a provider fails | [`chaos`] |
 //!
-//! [The guide](tower_agent::guide::guards) says which to use for which problem, in which order, and how
-//! to write your own. All of them act through `tower-agent`'s public API alone, so each also serves as
-//! an example. When in doubt a guard fails closed: the call does not run. A callback whose
-//! [`is_guard`](tower_agent::Callback::is_guard) returns `true` runs whatever another callback decided,
-//! and under every [semantics](tower_agent::AgentBuilder::semantics).
+//! [The guide](tower_agent::guide::guards) says which to use for which problem, in which order, and
+//! how to write your own. All of them act through `tower-agent`'s public API alone, so each also
+//! serves as an example. When in doubt a guard fails closed: the call does not run. A callback
+//! whose [`is_guard`](tower_agent::Callback::is_guard) returns `true` runs whatever another
+//! callback decided, and under every [semantics](tower_agent::AgentBuilder::semantics).
 //!
 //! ```
 //! use std::time::Duration;

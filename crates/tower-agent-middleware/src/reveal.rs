@@ -6,11 +6,12 @@ use serde_json::Value;
 use tower_agent::error::Answerer;
 use tower_agent::tool::ToolRequest;
 
-/// Returns these arguments with the texts that a redaction has hidden, if this party may read them and
-/// there are any.
+/// Returns these arguments with the texts that a redaction has hidden, if this party may read them
+/// and there are any.
 type Reveal = dyn Fn(&ToolRequest, &Answerer, &Value) -> Option<Value> + Send + Sync;
 
-/// The redactions of a tool call that reveal something to its approvers: an extension of the request.
+/// The redactions of a tool call that reveal something to its approvers: an extension of the
+/// request.
 #[derive(Clone, Default)]
 pub(crate) struct Reveals(Vec<Arc<Reveal>>);
 

@@ -66,52 +66,55 @@
 //! A span is one logical call: it is outside all retries, fallbacks, callbacks and layers of the
 //! agent. The attempts inside it are its events, `retrying call` and `falling back to next model`,
 //! with the number of the attempt and the kind of its error. The span is entered at every poll of
-//! what is inside, so that a tool's own events and spans, and those of an HTTP client, belong to it.
-//! An agent used as a tool is a child of its `execute_tool`, and the members of a team are children
-//! of their `invoke_workflow`.
+//! what is inside, so that a tool's own events and spans, and those of an HTTP client, belong to
+//! it. An agent used as a tool is a child of its `execute_tool`, and the members of a team are
+//! children of their `invoke_workflow`.
 //!
 //! A span ends exactly once, with the call: when it succeeds, fails or panics, and when it is
 //! dropped, for example because the reader of a stream has gone. Work that a tool leaves behind in
 //! another task does not keep it open.
 //!
 //! `error.type` is the [code](tower_agent::ErrorKind::code) of the error's kind, such as
-//! `rate_limited`; `cancelled` for a call that was dropped, `tool` also for a tool that answered with
-//! an error, and `_OTHER` for anything else. A panic is an error like any other. A run that was
-//! interrupted, or whose invocation was ended by a callback, has not failed.
+//! `rate_limited`; `cancelled` for a call that was dropped, `tool` also for a tool that answered
+//! with an error, and `_OTHER` for anything else. A panic is an error like any other. A run that
+//! was interrupted, or whose invocation was ended by a callback, has not failed.
 //!
-//! A call that waits for an answer, such as that of a person who is to approve it, ends with the attribute
-//! `tower_agent.waiting`, as do the agents around it. Such a tool call was not executed: its duration is no
-//! measurement of `gen_ai.execute_tool.duration`, and when the run goes on it has a second span.
+//! A call that waits for an answer, such as that of a person who is to approve it, ends with the
+//! attribute `tower_agent.waiting`, as do the agents around it. Such a tool call was not executed:
+//! its duration is no measurement of `gen_ai.execute_tool.duration`, and when the run goes on it
+//! has a second span.
 //!
-//! The span of a tool that does not exist is `execute_tool _OTHER`, and its `gen_ai.tool.name` has at most 64
-//! bytes of the name, which the model has made up.
+//! The span of a tool that does not exist is `execute_tool _OTHER`, and its `gen_ai.tool.name` has
+//! at most 64 bytes of the name, which the model has made up.
 //!
-//! The provider and the model are those that the model [tells](tower_agent::model::ModelTarget). The
-//! models of `tower-agent-providers` do; for others set
+//! The provider and the model are those that the model [tells](tower_agent::model::ModelTarget).
+//! The models of `tower-agent-providers` do; for others set
 //! [`provider_name`](OpenTelemetry::provider_name) and the model in the settings.
 //!
-//! What a sampler decides by is set when a span starts: the operation, the names and the conversation, and
-//! for a model call the provider, the model and the server that the agent's last call reached, since a model
-//! tells them when it is called. The first call of an agent has them from its end on, and so has one that
-//! reaches another model than the call before.
+//! What a sampler decides by is set when a span starts: the operation, the names and the
+//! conversation, and for a model call the provider, the model and the server that the agent's last
+//! call reached, since a model tells them when it is called. The first call of an agent has them
+//! from its end on, and so has one that reaches another model than the call before.
 //!
 //! A run that is resumed, or goes on with a later message, has the
 //! [conversation id](OpenTelemetry::conversation_id) of the run before.
 //!
-//! The tokens of an agent's span are the sum of those inside it, sub-agents included. Some backends add up
-//! the tokens of all spans; for those that know OpenInference, an agent's span says that it has none of its
-//! own.
+//! The tokens of an agent's span are the sum of those inside it, sub-agents included. Some backends
+//! add up the tokens of all spans; for those that know OpenInference, an agent's span says that it
+//! has none of its own.
 //!
 //! # Trace context
 //!
-//! A model call over HTTP carries the trace if the model's HTTP client is in a [`PropagateContextLayer`].
+//! A model call over HTTP carries the trace if the model's HTTP client is in a
+//! [`PropagateContextLayer`].
 //!
 //! # Cost
 //!
-//! A program without a subscriber, and without a global meter provider at the time when the agent is built,
-//! pays nothing for its calls and deltas: a run that starts while nobody listens
-//! [goes past](tower_agent::callback::Bundle::idle_when) the layers, also if somebody begins to listen before it
-//! ends. Among the callbacks of one agent alone, or of one request, the layers are there and record nothing.
+//! A program without a subscriber, and without a global meter provider at the time when the agent
+//! is built, pays nothing for its calls and deltas: a run that starts while nobody listens [goes
+//! past](tower_agent::callback::Bundle::idle_when) the layers, also if somebody begins to listen
+//! before it ends. Among the callbacks of one agent alone, or of one request, the layers are there
+//! and record nothing.
 //!
 //! # Metrics
 //!
@@ -138,13 +141,14 @@
 //!
 //! Instructions, messages, tools, arguments, results and the texts of errors are recorded only with
 //! [`record_content`](OpenTelemetry::record_content). They are what
-//! [redaction](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/redact) lets through: the
-//! input is what the model was sent, and everything else what leaves the outermost callback.
+//! [redaction](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/redact) lets
+//! through: the input is what the model was sent, and everything else what leaves the outermost
+//! callback.
 //!
-//! An agent's span has what was asked and answered: the messages that its first model call has sent, and its
-//! response, if that is the response of a model call inside it. Another response was written by a callback
-//! of the agent, and redaction may be outside that one. `input.value` and `output.value` are their texts, by
-//! which backends that know OpenInference list traces.
+//! An agent's span has what was asked and answered: the messages that its first model call has
+//! sent, and its response, if that is the response of a model call inside it. Another response was
+//! written by a callback of the agent, and redaction may be outside that one. `input.value` and
+//! `output.value` are their texts, by which backends that know OpenInference list traces.
 //!
 //! # Conventions
 //!

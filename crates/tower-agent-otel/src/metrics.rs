@@ -142,9 +142,9 @@ impl Metrics {
     }
 }
 
-/// Returns whether this is the meter of a program without a provider, which drops what it is given. The API
-/// does not say so; but its own meter is the only one without any data, where another has at least
-/// the pipeline that it feeds.
+/// Returns whether this is the meter of a program without a provider, which drops what it is given.
+/// The API does not say so; but its own meter is the only one without any data, where another has
+/// at least the pipeline that it feeds.
 pub(crate) fn is_noop(meter: &Meter) -> bool {
     let builder = meter.f64_histogram(metric::INFERENCE_DURATION);
     size_of_val(builder.instrument_provider) == 0

@@ -26,8 +26,8 @@ pub(crate) struct OpenCall<R: Recorded> {
 impl<R: Recorded> OpenCall<R> {
     /// Begins a call; returns `None` if nobody hears of it.
     pub(crate) fn begin(request: &mut R, telemetry: &Arc<Telemetry>) -> Option<Box<Self>> {
-        // Before the span is made: where a crate of the program turns on `log`, the macro computes the fields
-        // of a span that nobody receives as well.
+        // Before the span is made: where a crate of the program turns on `log`, the macro computes
+        // the fields of a span that nobody receives as well.
         if is_unheard(telemetry) {
             return None;
         }

@@ -70,13 +70,14 @@ impl OpenTelemetry {
         self
     }
 
-    /// Sets the function that returns the id of a run's conversation, `gen_ai.conversation.id`. It is
-    /// called for each span. Defaults to the [`ConversationId`](tower_agent::context::ConversationId)
-    /// of the run, which a server with threads adds.
+    /// Sets the function that returns the id of a run's conversation, `gen_ai.conversation.id`. It
+    /// is called for each span. Defaults to the
+    /// [`ConversationId`](tower_agent::context::ConversationId) of the run, which a server with
+    /// threads adds.
     ///
-    /// The id is stored in the [private state](RunContext::private_state), and with it in the checkpoint: a
-    /// run that is resumed is in the same conversation, whether or not it is given the id again. A
-    /// conversation without an id has that of its first run.
+    /// The id is stored in the [private state](RunContext::private_state), and with it in the
+    /// checkpoint: a run that is resumed is in the same conversation, whether or not it is given
+    /// the id again. A conversation without an id has that of its first run.
     pub fn conversation_id(
         mut self,
         id: impl Fn(&RunContext) -> Option<String> + Send + Sync + 'static,

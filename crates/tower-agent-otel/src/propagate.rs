@@ -11,8 +11,8 @@ use tower_layer::Layer;
 /// PropagateContextLayer: Layer<S: Service<http::Request<B>>>
 /// ```
 ///
-/// Put it around the HTTP client of a model: the span of the model call is then the parent of what a
-/// gateway or the model's server records. The headers are those of the program's
+/// Put it around the HTTP client of a model: the span of the model call is then the parent of what
+/// a gateway or the model's server records. The headers are those of the program's
 /// [propagator](opentelemetry::global::set_text_map_propagator); without one, none is sent.
 ///
 /// ```

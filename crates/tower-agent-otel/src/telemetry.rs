@@ -15,7 +15,8 @@ pub(crate) type IdOf = dyn Fn(&RunContext) -> Option<String> + Send + Sync;
 /// The key of the conversation's id in its private state.
 const CONVERSATION: &str = "tower_agent_otel.conversation_id";
 
-/// The maximum number of agents whose targets are remembered: a program may make up names of agents.
+/// The maximum number of agents whose targets are remembered: a program may make up names of
+/// agents.
 const MAX_TARGETS: usize = 1024;
 
 /// The options and instruments that all calls share.
@@ -54,8 +55,8 @@ impl Telemetry {
         !self.is_unmetered
     }
 
-    /// Returns the id of the conversation that a call belongs to. An id that the run has not been given is
-    /// that of the conversation's first run.
+    /// Returns the id of the conversation that a call belongs to. An id that the run has not been
+    /// given is that of the conversation's first run.
     pub(crate) fn conversation_id(&self, run: &RunContext) -> String {
         let given = match &self.conversation_id {
             Some(id) => id(run),
@@ -67,9 +68,9 @@ impl Telemetry {
         let id = given
             .or_else(|| kept.map(str::to_owned))
             .unwrap_or_else(|| run.run_id().to_owned());
-        // Private state is part of the checkpoint, and neither extensions nor the session's state are:
-        // a run that goes on later would otherwise be in another conversation. A sub-agent may have been
-        // given an id of its own, which is not that of the run.
+        // Private state is part of the checkpoint, and neither extensions nor the session's state
+        // are: a run that goes on later would otherwise be in another conversation. A sub-agent may
+        // have been given an id of its own, which is not that of the run.
         let is_outermost = !run.path().contains('/');
         if is_outermost && kept != Some(&*id) {
             private.set(CONVERSATION, id.clone());
@@ -86,8 +87,8 @@ impl Telemetry {
         }
     }
 
-    /// Returns what the last model call of this agent has reached, as the next one probably will. A model
-    /// tells when it is called, which is too late for a sampler.
+    /// Returns what the last model call of this agent has reached, as the next one probably will. A
+    /// model tells when it is called, which is too late for a sampler.
     pub(crate) fn last_target(&self, run: &RunContext) -> Target {
         let targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
         targets.get(run.path()).cloned().unwrap_or_default()

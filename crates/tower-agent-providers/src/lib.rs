@@ -4,8 +4,8 @@
 //! HttpModel<P, S>: Service<ModelRequest>  =  P: Protocol  over  S: Service<http::Request>
 //! ```
 //!
-//! A [protocol] is code without I/O, so that a provider of your own is one type for its requests and
-//! one for its responses: [how to write one](guide::write_a_protocol).
+//! A [protocol] is code without I/O, so that a provider of your own is one type for its requests
+//! and one for its responses: [how to write one](guide::write_a_protocol).
 //!
 //! | feature | adds |
 //! |---|---|
@@ -37,9 +37,9 @@
 //!
 //! # Extra settings
 //!
-//! The fields of [`extra`](tower_agent::Settings::extra) are merged with the body of a request, in each
-//! protocol: objects field by field at any depth, the items of a list after ours. Any other value
-//! replaces ours, and `null` removes it.
+//! The fields of [`extra`](tower_agent::Settings::extra) are merged with the body of a request, in
+//! each protocol: objects field by field at any depth, the items of a list after ours. Any other
+//! value replaces ours, and `null` removes it.
 //!
 //! ```
 //! # use serde_json::json;
@@ -48,8 +48,8 @@
 //! ```
 //!
 //! A call whose extra fields would replace or remove what the agent has set fails with
-//! [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest): its messages, its tools, and the format of
-//! its answer.
+//! [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest): its messages, its tools, and the
+//! format of its answer.
 //!
 //! # Server tools
 //!
@@ -65,23 +65,25 @@
 //!
 //! # Answers with a schema
 //!
-//! A [schema](tower_agent::model::ResponseFormat::JsonSchema), such as that of a typed run, reaches the model in one
-//! of three ways:
+//! A [schema](tower_agent::model::ResponseFormat::JsonSchema), such as that of a typed run, reaches
+//! the model in one of three ways:
 //!
 //! 1. As the response format, where the protocol, the model and the schema allow it.
-//! 2. Otherwise as the tool `final_answer`, which the model must call. Only the protocol sees it: the response
-//!    has its arguments as text, also while it is streamed.
-//! 3. Otherwise in the instructions: where no call can be forced, as by many models of Converse, where the settings have a
-//!    [tool choice](tower_agent::model::ToolChoice) other than `Required`, or where a tool has that name.
+//! 2. Otherwise as the tool `final_answer`, which the model must call. Only the protocol sees it:
+//!    the response has its arguments as text, also while it is streamed.
+//! 3. Otherwise in the instructions: where no call can be forced, as by many models of Converse,
+//!    where the settings have a [tool choice](tower_agent::model::ToolChoice) other than
+//!    `Required`, or where a tool has that name.
 //!
-//! [`Metadata`](tower_agent::message::Metadata::answer_tool) and the error of a wrong answer say which of the
-//! last two it was, and why. [`AnswerMode`](tower_agent::agent::AnswerMode) chooses by hand.
+//! [`Metadata`](tower_agent::message::Metadata::answer_tool) and the error of a wrong answer say
+//! which of the last two it was, and why. [`AnswerMode`](tower_agent::agent::AnswerMode) chooses by
+//! hand.
 //!
 //! # Options by protocol
 //!
 //! Settings and parts of a message that a protocol does not have are
-//! [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest) errors before anything is sent. Where a
-//! field is named, it is set in [`extra`](tower_agent::Settings::extra).
+//! [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest) errors before anything is sent. Where
+//! a field is named, it is set in [`extra`](tower_agent::Settings::extra).
 //!
 //! | option | chat completions | Responses | Anthropic | Gemini | Interactions | Ollama | Converse |
 //! |---|---|---|---|---|---|---|---|

@@ -17,8 +17,8 @@ pub(crate) trait Blocks {
     /// Identifies the format in which messages are cached.
     const PROTOCOL: &'static str;
 
-    /// Set if a system message may stand after others. Otherwise all are sent apart, and not written
-    /// here.
+    /// Set if a system message may stand after others. Otherwise all are sent apart, and not
+    /// written here.
     const HAS_SYSTEM_TURNS: bool;
 
     /// Returns whether a part is sent.

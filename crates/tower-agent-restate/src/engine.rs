@@ -14,7 +14,8 @@ use crate::wire::{Process, Resume, Submit};
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{JournalError, RunInfo, RunKey, RunStatus};
 
-/// The longest timeout: the server forgets idempotency keys after it, and a later try would be a second call.
+/// The longest timeout: the server forgets idempotency keys after it, and a later try would be a
+/// second call.
 const MOST: Duration = Duration::from_secs(600);
 
 /// A Restate server: the [journal](tower_agent_durable::journal::Journal) of the runs that its
@@ -27,8 +28,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Creates the client of a server whose ingress has this address, such as `https://restate.example.com`
-    /// or `http://restate:8080`. It connects when it is used.
+    /// Creates the client of a server whose ingress has this address, such as
+    /// `https://restate.example.com` or `http://restate:8080`. It connects when it is used.
     ///
     /// A server is trusted if its certificate has a root that browsers trust, or one of
     /// [`roots`](Self::roots). Over `http://` nothing is encrypted: use it in a private network.
@@ -42,19 +43,20 @@ impl Engine {
         })
     }
 
-    /// Sets the token that the ingress asks for, which is sent as `Authorization: Bearer`: that of Restate Cloud,
-    /// or of a proxy in front of the server. Defaults to none.
+    /// Sets the token that the ingress asks for, which is sent as `Authorization: Bearer`: that of
+    /// Restate Cloud, or of a proxy in front of the server. Defaults to none.
     ///
     /// # Errors
     ///
-    /// Fails with [`Ingress`](RestateError::Ingress) if the address does not start with `https://`, since
-    /// anybody on the way could read the token, and if it cannot be sent in a header.
+    /// Fails with [`Ingress`](RestateError::Ingress) if the address does not start with `https://`,
+    /// since anybody on the way could read the token, and if it cannot be sent in a header.
     pub fn token(self, token: &str) -> Result<Self, RestateError> {
         let ingress = self.ingress.with_token(token)?;
         Ok(Self { ingress })
     }
 
-    /// Trusts servers whose certificate has one of these roots as well: one or more certificates as PEM.
+    /// Trusts servers whose certificate has one of these roots as well: one or more certificates as
+    /// PEM.
     ///
     /// # Errors
     ///
@@ -64,8 +66,9 @@ impl Engine {
         Ok(Self { ingress })
     }
 
-    /// Sets how long a call to the server may take with its retries. Then the call fails, and its run stops.
-    /// Defaults to one minute; at most ten, since the server remembers a call for that long.
+    /// Sets how long a call to the server may take with its retries. Then the call fails, and its
+    /// run stops. Defaults to one minute; at most ten, since the server remembers a call for that
+    /// long.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.ingress.timeout = timeout.min(MOST);
@@ -75,14 +78,14 @@ impl Engine {
     /// Starts a run, which a worker executes with its agent of this name.
     ///
     /// The same request of the same [run](AgentRequest::with_run_id) is one run: started again, it
-    /// returns that run. If it has failed, it continues with the call that failed. The run belongs to the user
-    /// of the [key](RunKey::request) that made the request, if one did.
+    /// returns that run. If it has failed, it continues with the call that failed. The run belongs
+    /// to the user of the [key](RunKey::request) that made the request, if one did.
     ///
     /// # Errors
     ///
-    /// Fails with [`NotSaved`](RestateError::NotSaved) for a request with tools, callbacks or an answer
-    /// format, with [`OtherRequest`](JournalError::OtherRequest) if the run works on another request,
-    /// and with [`Cancelled`](JournalError::Cancelled) if it was cancelled.
+    /// Fails with [`NotSaved`](RestateError::NotSaved) for a request with tools, callbacks or an
+    /// answer format, with [`OtherRequest`](JournalError::OtherRequest) if the run works on another
+    /// request, and with [`Cancelled`](JournalError::Cancelled) if it was cancelled.
     pub async fn start(
         &self,
         agent: impl Into<Arc<str>>,
@@ -106,10 +109,10 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Fails with [`NotAsked`](RestateError::NotAsked) if the run does not wait for one of them, with
-    /// [`Expired`](JournalError::Expired) if one comes too late, also if no worker starts in time, with
-    /// [`OtherRequest`](JournalError::OtherRequest) if it was resumed with others,
-    /// with [`UnknownRun`](JournalError::UnknownRun) if it was not started, and with
+    /// Fails with [`NotAsked`](RestateError::NotAsked) if the run does not wait for one of them,
+    /// with [`Expired`](JournalError::Expired) if one comes too late, also if no worker starts in
+    /// time, with [`OtherRequest`](JournalError::OtherRequest) if it was resumed with others, with
+    /// [`UnknownRun`](JournalError::UnknownRun) if it was not started, and with
     /// [`Cancelled`](JournalError::Cancelled) if it was cancelled.
     pub async fn resume(
         &self,
@@ -164,8 +167,8 @@ impl Engine {
         Ok(info)
     }
 
-    /// Cancels a run: its worker stops before its next step, and the run cannot continue. A run that has
-    /// completed stays completed.
+    /// Cancels a run: its worker stops before its next step, and the run cannot continue. A run
+    /// that has completed stays completed.
     ///
     /// # Errors
     ///
@@ -184,8 +187,9 @@ impl Engine {
         self.ingress.write(&run.into(), "delete", &()).await
     }
 
-    /// Deletes all runs of a user with their steps, and returns their number. Workers that make one of them
-    /// stop before its next step. Sessions are in a store of their own, which has a `delete_user`, too.
+    /// Deletes all runs of a user with their steps, and returns their number. Workers that make one
+    /// of them stop before its next step. Sessions are in a store of their own, which has a
+    /// `delete_user`, too.
     ///
     /// # Errors
     ///

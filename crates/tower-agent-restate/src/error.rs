@@ -15,8 +15,8 @@ use tower_agent_durable::journal::JournalError;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RestateError {
-    /// The agent keeps its runs in no journal, or in another than the server's: a run would begin anew in
-    /// another process.
+    /// The agent keeps its runs in no journal, or in another than the server's: a run would begin
+    /// anew in another process.
     #[error(
         "run `{run}` is not in the server's journal: pass a `Durable` with the worker's engine to \
          `global_callbacks` of the outermost agent"
@@ -57,7 +57,8 @@ pub enum RestateError {
         /// The interrupt's id.
         interrupt: String,
     },
-    /// An operator has killed the invocation that executes the run. Started again, the run continues.
+    /// An operator has killed the invocation that executes the run. Started again, the run
+    /// continues.
     #[error("the invocation of run `{run}` was killed: {why}")]
     Stopped {
         /// The run.

@@ -24,7 +24,8 @@ pub(crate) struct Http(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
 pub(crate) struct HttpError(BoxError);
 
 impl Http {
-    /// Creates connections that trust the roots of browsers and these, each one or more certificates as PEM.
+    /// Creates connections that trust the roots of browsers and these, each one or more
+    /// certificates as PEM.
     pub(crate) fn new(roots: &[Vec<u8>]) -> Result<Self, BoxError> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);

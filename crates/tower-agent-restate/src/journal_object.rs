@@ -117,8 +117,8 @@ fn taken_over(context: &Context<'_>) -> JournalError {
     JournalError::TakenOver { run }
 }
 
-/// Returns the run if the caller works on it: a later epoch is that of another process, and another row that of
-/// another run.
+/// Returns the run if the caller works on it: a later epoch is that of another process, and another
+/// row that of another run.
 async fn own(context: &Context<'_>, process: Process) -> Result<StoredRun, Fault> {
     let stored = stored_run(context).await?;
     let stored = stored.filter(|stored| stored.run.row() == process.row);
@@ -292,7 +292,8 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<OpenRun, Fault
     Ok(run)
 }
 
-/// Returns a number that no earlier run of this key had. It is the same when the server repeats the handler.
+/// Returns a number that no earlier run of this key had. It is the same when the server repeats the
+/// handler.
 fn new_row(context: &Context<'_>) -> i64 {
     i64::from_be_bytes(context.random_seed().to_be_bytes())
 }
@@ -466,7 +467,8 @@ async fn resume_run(context: &Context<'_>, resume: Resume) -> Result<(), Fault> 
         Some(agent) => agent.into(),
         None => stored.agent,
     };
-    // The resolutions were taken, and the run has failed after that: its latest request contains them.
+    // The resolutions were taken, and the run has failed after that: its latest request contains
+    // them.
     if known.is_some() && stored.status != RunStatus::Waiting.as_str() {
         return order(context, agent, request, hash).await;
     }

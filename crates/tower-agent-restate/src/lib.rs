@@ -6,9 +6,9 @@
 //! Durable<Engine>            ->  the journal of the runs
 //! ```
 //!
-//! [Restate](https://docs.restate.dev) is a server, or a cluster of servers, with a replicated log. It
-//! gives each run to one of the workers behind an address. If that worker stops, another one continues the
-//! run after its last call.
+//! [Restate](https://docs.restate.dev) is a server, or a cluster of servers, with a replicated log.
+//! It gives each run to one of the workers behind an address. If that worker stops, another one
+//! continues the run after its last call.
 //!
 //! ```no_run
 //! use tokio::net::TcpListener;
@@ -45,28 +45,30 @@
 //!
 //! # Setting it up
 //!
-//! Start a Restate server, and workers behind one address, such as a Kubernetes service. Register the
-//! address once, and again after an update of this crate: `restate deployments register --force
+//! Start a Restate server, and workers behind one address, such as a Kubernetes service. Register
+//! the address once, and again after an update of this crate: `restate deployments register --force
 //! http://workers:9080`. All workers must have the same agents.
 //!
-//! - Workers serve nobody but their server if they have its [key](WorkerBuilder::identity_key). Without it, anyone
-//!   who can reach them can make them execute runs. They listen without TLS: put a proxy that has a certificate in
-//!   front of them unless the network is private, and register its address with `https://`.
-//! - Anyone who can reach the server's ingress can start, resume and read runs. Put a proxy in front of it that
-//!   encrypts and asks for a token, as Restate Cloud does, and give the [token](Engine::token) to the engine, or keep
-//!   it in a private network. The server's admin port is for operators alone.
+//! - Workers serve nobody but their server if they have its [key](WorkerBuilder::identity_key).
+//!   Without it, anyone who can reach them can make them execute runs. They listen without TLS: put
+//!   a proxy that has a certificate in front of them unless the network is private, and register
+//!   its address with `https://`.
+//! - Anyone who can reach the server's ingress can start, resume and read runs. Put a proxy in
+//!   front of it that encrypts and asks for a token, as Restate Cloud does, and give the
+//!   [token](Engine::token) to the engine, or keep it in a private network. The server's admin port
+//!   is for operators alone.
 //! - The server's data is not encrypted: use an encrypted disk.
-//! - A run occupies one of the server's concurrent invocations, and each of its steps occupies another one
-//!   for a moment. If runs occupy all of them, the server stands still. So set
+//! - A run occupies one of the server's concurrent invocations, and each of its steps occupies
+//!   another one for a moment. If runs occupy all of them, the server stands still. So set
 //!   `worker.invoker.concurrent-invocations-limit` well above the
 //!   [`concurrency`](WorkerBuilder::concurrency) of all workers together.
-//! - A request, and the result of a call, may have the size of the server's message size limit, 32 MiB by
-//!   default. A larger one fails the run.
+//! - A request, and the result of a call, may have the size of the server's message size limit, 32
+//!   MiB by default. A larger one fails the run.
 //! - The data of a run stays until it is [deleted](Engine::delete), alone or with all [of its
 //!   user](Engine::delete_user). The answers of calls are remembered for ten minutes.
 //!
-//! A run belongs to the user of its [key](tower_agent_durable::journal::RunKey::request), its session or its thread:
-//! two users may give their runs the same id.
+//! A run belongs to the user of its [key](tower_agent_durable::journal::RunKey::request), its
+//! session or its thread: two users may give their runs the same id.
 //!
 //! # What happens if
 //!
@@ -81,12 +83,12 @@
 //!
 //! # How it works
 //!
-//! The journal of a run is a virtual object, `TowerAgentJournal`, whose key is that of the run. Another one,
-//! `TowerAgentUser`, knows the runs of each user. The server
-//! calls its handlers one at a time, so a step is checked and stored in one piece, under its name. A run is
-//! an invocation of a second object, `TowerAgentRun`, whose handler calls the agent. The steps of a run are
-//! not steps of Restate, which must come one after another in a fixed order: the tools of one turn run in
-//! parallel.
+//! The journal of a run is a virtual object, `TowerAgentJournal`, whose key is that of the run.
+//! Another one, `TowerAgentUser`, knows the runs of each user. The server calls its handlers one at
+//! a time, so a step is checked and stored in one piece, under its name. A run is an invocation of
+//! a second object, `TowerAgentRun`, whose handler calls the agent. The steps of a run are not
+//! steps of Restate, which must come one after another in a fixed order: the tools of one turn run
+//! in parallel.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests may; the library may not.

@@ -37,8 +37,8 @@ impl RunHandle {
     ///
     /// # Errors
     ///
-    /// Fails with [`Cancelled`](JournalError::Cancelled) if the run was cancelled, and if it cannot be
-    /// made.
+    /// Fails with [`Cancelled`](JournalError::Cancelled) if the run was cancelled, and if it cannot
+    /// be made.
     pub async fn end(&self) -> Result<RunEnd, RestateError> {
         let mut ended = None;
         loop {

@@ -74,7 +74,8 @@ impl RunObject {
             let refused = RestateError::UnknownAgent { agent };
             return Ok(Json(Err(Failure::Refused(refused))));
         };
-        // Does not wait: a waiting run would occupy an invocation that the steps of other runs need.
+        // Does not wait: a waiting run would occupy an invocation that the steps of other runs
+        // need.
         let _permit = self
             .free
             .try_acquire()

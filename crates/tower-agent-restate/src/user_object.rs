@@ -5,7 +5,8 @@ use tower_agent_durable::journal::RunKey;
 
 use crate::wire::Answer;
 
-/// Knows the runs of a user, who is its key: the server finds none by their user. Each has an entry in the state.
+/// Knows the runs of a user, who is its key: the server finds none by their user. Each has an entry
+/// in the state.
 pub(crate) struct UserObject;
 
 #[restate_sdk::object(

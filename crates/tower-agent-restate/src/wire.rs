@@ -37,8 +37,9 @@ pub(crate) enum Failure {
 impl Failure {
     /// Returns the failure of a run, or the error for which the server must try the run again.
     ///
-    /// The server gives a run to one worker at a time. So if another worker seems to have taken the run over,
-    /// that was a call of the previous worker that came late, and this worker is the one to continue.
+    /// The server gives a run to one worker at a time. So if another worker seems to have taken the
+    /// run over, that was a call of the previous worker that came late, and this worker is the one
+    /// to continue.
     pub(crate) fn of(error: Error) -> Result<Self, JournalError> {
         if let Some(refused @ RestateError::OtherJournal { .. }) = error.downcast_ref() {
             return Ok(Self::Refused(refused.clone()));
@@ -138,8 +139,8 @@ pub(crate) struct Start {
     pub(crate) at: SystemTime,
 }
 
-/// The process that works on a run: each has a number of its own, and so has a run that was deleted and
-/// started again.
+/// The process that works on a run: each has a number of its own, and so has a run that was deleted
+/// and started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
     pub(crate) row: i64,

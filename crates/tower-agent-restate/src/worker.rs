@@ -60,8 +60,8 @@ impl Worker {
 }
 
 impl WorkerBuilder {
-    /// Adds an agent, whose runs are started by this name. It may have services around it, such as a
-    /// [`SessionService`](tower_agent_durable::SessionService).
+    /// Adds an agent, whose runs are started by this name. It may have services around it, such as
+    /// a [`SessionService`](tower_agent_durable::SessionService).
     ///
     /// Its [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) start with a
     /// [`Durable`](tower_agent_durable::journal::Durable) that has the worker's engine.
@@ -72,24 +72,26 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how many runs the worker executes at once; the server keeps the others and offers them again.
-    /// Defaults to 100.
+    /// Sets how many runs the worker executes at once; the server keeps the others and offers them
+    /// again. Defaults to 100.
     ///
-    /// The sum over all workers must be lower than the number of concurrent invocations of the server,
-    /// 1000 by default: a run occupies one, and so does each of its steps while it is stored. If none is
-    /// left, the server stands still.
+    /// The sum over all workers must be lower than the number of concurrent invocations of the
+    /// server, 1000 by default: a run occupies one, and so does each of its steps while it is
+    /// stored. If none is left, the server stands still.
     pub fn concurrency(mut self, runs: usize) -> Self {
         self.concurrency = runs;
         self
     }
 
     /// Serves only requests that the server has signed, with the key of this public key, such as
-    /// `publickeyv1_w7YHemBctH5Ck2nQRQ47iBBqhNHy4FV7t2Usbye2A6f`. Others are answered with 401, and run nothing.
-    /// With several keys, that of any may have signed a request, for a server that gets another one. Defaults to
-    /// none: everybody who can reach the worker can make it execute runs.
+    /// `publickeyv1_w7YHemBctH5Ck2nQRQ47iBBqhNHy4FV7t2Usbye2A6f`. Others are answered with 401, and
+    /// run nothing. With several keys, that of any may have signed a request, for a server that
+    /// gets another one. Defaults to none: everybody who can reach the worker can make it execute
+    /// runs.
     ///
     /// The server signs with the private key, in a file that
-    /// `RESTATE_REQUEST_IDENTITY_PRIVATE_KEY_PEM_FILE` names, and logs the public key when it starts.
+    /// `RESTATE_REQUEST_IDENTITY_PRIVATE_KEY_PEM_FILE` names, and logs the public key when it
+    /// starts.
     ///
     /// # Errors
     ///

@@ -66,8 +66,9 @@ pub(crate) fn read<M: ClientMessage>(
     Ok(())
 }
 
-/// Returns an id for a note that says what it is: something that a call has brought, of a message that nobody knows.
-/// Without it, a guard that goes by who has written a message would take it for the user's own words.
+/// Returns an id for a note that says what it is: something that a call has brought, of a message
+/// that nobody knows. Without it, a guard that goes by who has written a message would take it for
+/// the user's own words.
 fn note_id(of: &str, taken: &HashSet<MessageId>) -> MessageId {
     let mut number = 0_u32;
     loop {

@@ -9,8 +9,8 @@ use tower_agent::message::{Message, Messages};
 pub(crate) struct Branch {
     // Shared: a turn clones the thread several times, and few of the clones get another branch.
     indices: Arc<Vec<usize>>,
-    /// The messages of the entries. Collected once and then continued: each turn needs them, and a thread may
-    /// have many.
+    /// The messages of the entries. Collected once and then continued: each turn needs them, and a
+    /// thread may have many.
     #[serde(skip)]
     messages: OnceLock<Messages>,
 }
@@ -39,7 +39,8 @@ impl Branch {
         self.messages.get_or_init(collect).clone()
     }
 
-    /// Returns a branch with these entries, which is a continuation of this one if it begins with it.
+    /// Returns a branch with these entries, which is a continuation of this one if it begins with
+    /// it.
     pub(crate) fn continued(
         self,
         indices: Vec<usize>,
@@ -61,7 +62,8 @@ impl Branch {
         }
     }
 
-    /// Takes the list of a run if it has the same messages: the run has noted what it knows of them.
+    /// Takes the list of a run if it has the same messages: the run has noted what it knows of
+    /// them.
     pub(crate) fn share(&mut self, messages: &Messages) {
         if let Some(known) = self.messages.get_mut()
             && known.len() == messages.len()

@@ -48,7 +48,8 @@ impl Drop for Claim {
         let Some(saving) = self.saving.take() else {
             return;
         };
-        // A save that is dropped halfway may still be made. So it is finished, and undone if it was made.
+        // A save that is dropped halfway may still be made. So it is finished, and undone if it was
+        // made.
         let store = self.store.clone();
         let key = self.key.clone();
         let mut thread = Thread {

@@ -62,7 +62,8 @@ pub trait ClientMessage {
     /// Fails if a model call cannot contain it.
     fn parts(&self, index: usize) -> Result<Vec<Part>, Self::Error>;
 
-    /// Returns whether the content is this one. Defaults to a comparison with the [parts](Self::parts).
+    /// Returns whether the content is this one. Defaults to a comparison with the
+    /// [parts](Self::parts).
     ///
     /// # Errors
     ///
@@ -143,13 +144,14 @@ pub struct ClientInput<'a, M> {
     pub tools: HashSet<Arc<str>>,
     /// The roles of the sender.
     pub roles: Roles,
-    /// The [mark](crate::ShownThread::reader) of the sender's device, if it has read the thread from the
-    /// server. Devices that have marks are told apart: messages that one of them has not received are
-    /// not dropped because it omits them.
+    /// The [mark](crate::ShownThread::reader) of the sender's device, if it has read the thread
+    /// from the server. Devices that have marks are told apart: messages that one of them has not
+    /// received are not dropped because it omits them.
     pub reader: Option<String>,
     /// Somebody else than the client answers, who has no messages and receives none.
     pub(crate) is_away: bool,
-    /// The sealed threads that the client has sent, if the server [keeps none](crate::Threads::with_seal).
+    /// The sealed threads that the client has sent, if the server [keeps
+    /// none](crate::Threads::with_seal).
     pub sealed: Vec<String>,
 }
 
@@ -176,12 +178,12 @@ pub trait ClientView {
     /// Returns whether the client has a message with this id.
     fn has_message(&self, id: &str) -> bool;
 
-    /// Returns the texts of the agent's messages, each with the id of its message, oldest first. Those
-    /// of subagents are left out.
+    /// Returns the texts of the agent's messages, each with the id of its message, oldest first.
+    /// Those of subagents are left out.
     fn texts(&self) -> impl Iterator<Item = (&str, &str)>;
 
-    /// Returns the form in which the client has the message of the transcript with this id: other devices
-    /// of the user receive it in this form. Defaults to [`Hidden`](ShownForm::Hidden).
+    /// Returns the form in which the client has the message of the transcript with this id: other
+    /// devices of the user receive it in this form. Defaults to [`Hidden`](ShownForm::Hidden).
     fn shown(&self, _id: &str, _message: &Message, _progress: Progress) -> ShownForm {
         ShownForm::Hidden
     }

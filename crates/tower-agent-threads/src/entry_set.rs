@@ -1,7 +1,7 @@
 //! A set of entries of a thread.
 
-/// Entries of a log, by index. A conversation has nearly all of them, so it is a list of flags: to go through it
-/// costs little, and each turn does so.
+/// Entries of a log, by index. A conversation has nearly all of them, so it is a list of flags: to
+/// go through it costs little, and each turn does so.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EntrySet(Vec<bool>);
 

@@ -211,7 +211,8 @@ impl Keeper {
             let mut results = message.tool_results();
             let calling = results.next().and_then(|result| {
                 let id = &result.call_id;
-                // Nearly always a call of this run: those of all others are looked up only if it is not.
+                // Nearly always a call of this run: those of all others are looked up only if it is
+                // not.
                 latest_calls.of(id).or_else(|| {
                     let earlier = || LatestCalls::of_entries(thread, old);
                     earlier_calls.get_or_insert_with(earlier).of(id)

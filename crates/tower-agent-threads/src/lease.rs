@@ -83,7 +83,8 @@ async fn renew(leased: Arc<Leased>, mut is_over: oneshot::Receiver<()>) {
         }
         let thread = latest.clone();
         if let Err(error) = leased.save(&mut latest, thread).await {
-            // The lease lasts for another try. If it ends meanwhile, the next save of the run says so.
+            // The lease lasts for another try. If it ends meanwhile, the next save of the run says
+            // so.
             tracing::warn!(error = %error.to_string().escape_debug(), "failed to renew the lease of a thread");
         }
     }

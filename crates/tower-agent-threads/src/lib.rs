@@ -6,10 +6,10 @@
 //! Threads::show:   ThreadKey                   ->  ShownThread
 //! ```
 //!
-//! A client sends a conversation, or the new part of one. The server cannot believe it: a client could
-//! claim that the model has called a tool, or that a person has approved the call. So the server keeps
-//! the thread, and accepts from a client only the client's own data. This crate has these rules, for any
-//! protocol: [`ClientMessage`] reads a message of it.
+//! A client sends a conversation, or the new part of one. The server cannot believe it: a client
+//! could claim that the model has called a tool, or that a person has approved the call. So the
+//! server keeps the thread, and accepts from a client only the client's own data. This crate has
+//! these rules, for any protocol: [`ClientMessage`] reads a message of it.
 //!
 //! | | |
 //! |---|---|
@@ -50,24 +50,26 @@
 //!
 //! # Several devices
 //!
-//! A user may go on with a thread on another device, and then on the first one. [`Threads::show`] gives a
-//! device the thread: the messages in the form in which the client has them, and no others. With it, the
-//! device receives a mark, and sends it back with each [input](ClientInput::reader). By the marks the
-//! devices are told apart, and a message that a device omits is either one that it has received, which it
-//! drops, or one that it has missed. Devices without a mark count as one. So a thread that is opened in any
-//! other way than this, for example from a copy of the messages, is one whose messages the device has
-//! received.
+//! A user may go on with a thread on another device, and then on the first one. [`Threads::show`]
+//! gives a device the thread: the messages in the form in which the client has them, and no others.
+//! With it, the device receives a mark, and sends it back with each [input](ClientInput::reader).
+//! By the marks the devices are told apart, and a message that a device omits is either one that it
+//! has received, which it drops, or one that it has missed. Devices without a mark count as one. So
+//! a thread that is opened in any other way than this, for example from a copy of the messages, is
+//! one whose messages the device has received.
 //!
-//! What a device has missed counts as received when the run that begins with it has ended. A client that
-//! sends only what is new receives the whole thread then, as the server does not know what it has. The state of a
-//! run is that of the device that starts it, which may be older than the thread's.
+//! What a device has missed counts as received when the run that begins with it has ended. A client
+//! that sends only what is new receives the whole thread then, as the server does not know what it
+//! has. The state of a run is that of the device that starts it, which may be older than the
+//! thread's.
 //!
-//! If the server does not know the thread, the input is only text for the model to read: tool calls and
-//! results in it become notes in the user's name, and answers to interrupts are refused.
+//! If the server does not know the thread, the input is only text for the model to read: tool calls
+//! and results in it become notes in the user's name, and answers to interrupts are refused.
 //!
-//! With a store, an answer is claimed before the run starts, and of concurrent requests for one thread
-//! only one runs. If results are [saved before they are sent](Keeper::must_save_before), an approved call
-//! runs at most once, even if the run fails, the client disconnects or the process dies.
+//! With a store, an answer is claimed before the run starts, and of concurrent requests for one
+//! thread only one runs. If results are [saved before they are sent](Keeper::must_save_before), an
+//! approved call runs at most once, even if the run fails, the client disconnects or the process
+//! dies.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests may; the library may not.

@@ -5,8 +5,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Number of items in a chunk.
 const CHUNK: usize = 32;
 
-/// A list that only grows. Clones share all of it but the handles of the chunks, so adding to one of them
-/// copies at most one chunk.
+/// A list that only grows. Clones share all of it but the handles of the chunks, so adding to one
+/// of them copies at most one chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct List<T> {
     /// All but the last have [`CHUNK`] items.

@@ -13,18 +13,18 @@ use crate::thread::Thread;
 
 /// Keeps threads in memory, within limits. The default of a server.
 ///
-/// If the store is full, it evicts the least recently used thread without open interrupts and without
-/// an active run, and then threads of the principal that needs the room: first those with open
-/// interrupts, last those with an active run. A question of one principal is never evicted for
-/// another: a thread that finds no room is not saved, and its run fails. A principal has limits of its
-/// own, too, within which only its own threads are evicted. All threads without a principal count as
-/// those of one, which only the limits of the store apply to.
+/// If the store is full, it evicts the least recently used thread without open interrupts and
+/// without an active run, and then threads of the principal that needs the room: first those with
+/// open interrupts, last those with an active run. A question of one principal is never evicted for
+/// another: a thread that finds no room is not saved, and its run fails. A principal has limits of
+/// its own, too, within which only its own threads are evicted. All threads without a principal
+/// count as those of one, which only the limits of the store apply to.
 ///
-/// The 256 idle threads that were used last are kept as they are, and all others as JSON, which takes less than half
-/// the memory: the next run in one of them begins with reading it.
+/// The 256 idle threads that were used last are kept as they are, and all others as JSON, which
+/// takes less than half the memory: the next run in one of them begins with reading it.
 ///
-/// An evicted thread is [unknown](crate#rules) to the server: the next message is read as the client
-/// reports it, and answers to interrupts are rejected.
+/// An evicted thread is [unknown](crate#rules) to the server: the next message is read as the
+/// client reports it, and answers to interrupts are rejected.
 ///
 /// ```
 /// use tower_agent_threads::{MemoryThreads, Threads};
@@ -71,7 +71,8 @@ struct Group {
     bytes: usize,
 }
 
-/// The place of a thread in the order of evictions: idle, waiting, running threads, each by last use.
+/// The place of a thread in the order of evictions: idle, waiting, running threads, each by last
+/// use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     activity: Activity,
@@ -143,8 +144,8 @@ impl Activity {
 }
 
 impl MemoryThreads {
-    /// Creates a store for 10,000 threads and 256 MiB, of which a principal has at most 1,000 threads
-    /// and 32 MiB.
+    /// Creates a store for 10,000 threads and 256 MiB, of which a principal has at most 1,000
+    /// threads and 32 MiB.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -181,7 +182,8 @@ impl MemoryThreads {
         self
     }
 
-    /// Sets the approximate maximum size of the threads of one principal in bytes. Defaults to 32 MiB.
+    /// Sets the approximate maximum size of the threads of one principal in bytes. Defaults to 32
+    /// MiB.
     #[must_use]
     pub fn max_bytes_of_principal(mut self, bytes: usize) -> Self {
         self.of_principal.bytes = bytes;
@@ -325,7 +327,8 @@ impl Held {
         tracing::debug!(thread = ?key.thread, "evicted a thread: the store is full");
     }
 
-    /// Evicts threads until the others are within the limits, for a thread that this principal has saved.
+    /// Evicts threads until the others are within the limits, for a thread that this principal has
+    /// saved.
     fn shrink(&mut self, principal: &Option<Arc<str>>, limits: Limits, of_principal: Limits) {
         while principal.is_some()
             && let Some(owner) = self.owners.get(principal)
@@ -382,7 +385,8 @@ impl ThreadStore for MemoryThreads {
         if !self.hold(key, thread, expected)? {
             return Ok(false);
         }
-        // One at most has become idle by this save. Written without the lock, as others wait for it.
+        // One at most has become idle by this save. Written without the lock, as others wait for
+        // it.
         let idle = lock(&self.held).next_to_pack();
         if let Some((key, thread)) = idle {
             let version = thread.version;

@@ -58,8 +58,9 @@ impl Mark {
 }
 
 impl Readers {
-    /// Returns the number of entries that a device has received. Without an entry of its own, a device with
-    /// a mark has received those that the mark says, and one without a mark has received all.
+    /// Returns the number of entries that a device has received. Without an entry of its own, a
+    /// device with a mark has received those that the mark says, and one without a mark has
+    /// received all.
     pub(crate) fn received(&self, mark: &Mark) -> usize {
         let mut readers = self.0.iter();
         let known = readers.find(|reader| reader.id == mark.id);
@@ -73,7 +74,8 @@ impl Readers {
             id: mark.id.clone(),
             received,
         });
-        // The device that has been away longest falls back to its mark, by which it has received less.
+        // The device that has been away longest falls back to its mark, by which it has received
+        // less.
         let marked = self.0.iter().position(|reader| !reader.id.is_empty());
         if let Some(oldest) = marked.filter(|_| self.0.len() > MOST) {
             self.0.remove(oldest);

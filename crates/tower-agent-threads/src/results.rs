@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use crate::thread::Thread;
 
-/// The results of a thread's calls that count: of two results of one call, the later. Each is found by
-/// the message with the call and the call's id.
+/// The results of a thread's calls that count: of two results of one call, the later. Each is found
+/// by the message with the call and the call's id.
 #[derive(Default)]
 pub(crate) struct Results(BTreeMap<(usize, Arc<str>), usize>);
 

@@ -82,8 +82,8 @@ pub(crate) fn go_on<M: ClientMessage>(
         return Err(Refusal::new(RefusalKind::NotOpen, InputPart::Answers, why).into());
     }
     let is_for_other = |open: &OpenInterrupt| !may_answer(input, open);
-    // A message that a client sends while somebody else is to answer must not close the question, nor
-    // one that it sends before it has received the question.
+    // A message that a client sends while somebody else is to answer must not close the question,
+    // nor one that it sends before it has received the question.
     let is_asked = is_whole && !thread.open.is_empty();
     let is_unseen = is_asked && !missed(&thread, input, mark, is_partial).is_empty();
     if is_unseen || is_asked && thread.open.iter().any(is_for_other) {
@@ -186,7 +186,8 @@ fn place<M: ClientMessage>(
     is_lost: bool,
 ) -> Result<Placed, M::Error> {
     if is_partial && thread.is_whole() && !sent.has_results() {
-        // All that the thread has stays. Looked up message by message, as below, it would take longer with each turn.
+        // All that the thread has stays. Looked up message by message, as below, it would take
+        // longer with each turn.
         sent.follow_log(thread);
         return Ok(Placed {
             is_whole: true,
@@ -218,8 +219,8 @@ fn place<M: ClientMessage>(
     })
 }
 
-/// Returns the messages that the client has missed. One that sends only what is new receives all, as it
-/// is not known what it has.
+/// Returns the messages that the client has missed. One that sends only what is new receives all,
+/// as it is not known what it has.
 fn missed<M: ClientMessage>(
     thread: &Thread,
     input: &ClientInput<'_, M>,
@@ -283,8 +284,8 @@ fn close(thread: &mut Thread, results: &mut Results, branch: &[usize]) {
     }
 }
 
-/// Returns the branch with the selected results, each after the message with its call. The results of
-/// a message are in the order of its calls.
+/// Returns the branch with the selected results, each after the message with its call. The results
+/// of a message are in the order of its calls.
 fn with_results(
     thread: &Thread,
     results: &Results,

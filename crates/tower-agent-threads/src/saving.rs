@@ -38,8 +38,8 @@ impl Saving {
         Self::new(both, tasks)
     }
 
-    /// Makes the save in a task of the Tokio runtime, also if the returned one, which waits for it, is
-    /// never awaited: for a run whose client does not read. Outside a runtime nothing changes.
+    /// Makes the save in a task of the Tokio runtime, also if the returned one, which waits for it,
+    /// is never awaited: for a run whose client does not read. Outside a runtime nothing changes.
     ///
     /// [`Threads::finish`](crate::Threads::finish) waits for the task.
     pub fn in_task(self) -> Self {

@@ -75,7 +75,8 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         allowed: &Allowed,
         urls: Urls<'a>,
     ) -> Result<Self, M::Error> {
-        // A client that sends only what is new sends few: an index of all entries would take longer.
+        // A client that sends only what is new sends few: an index of all entries would take
+        // longer.
         let may_be_sent = |id: &Arc<str>| {
             messages.len() > FEW || messages.iter().any(|message| message.id() == id)
         };
@@ -112,8 +113,8 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
             if let Some(&known) = entries.get(&(speaker, &**id))
                 && !thread.is_result(known)
             {
-                // Of its own words, the client would otherwise not learn that the earlier ones count. The
-                // agent's are the server's, whatever the client has made of them.
+                // Of its own words, the client would otherwise not learn that the earlier ones
+                // count. The agent's are the server's, whatever the client has made of them.
                 if matches!(role, ClientRole::System | ClientRole::User) {
                     is_unchanged(message, index, thread.entry(known))?;
                 }
@@ -194,8 +195,8 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         !self.results.is_empty()
     }
 
-    /// Returns the part of the log that stays: the messages that the client has sent with those that
-    /// belong to them, and the messages that the client never received.
+    /// Returns the part of the log that stays: the messages that the client has sent with those
+    /// that belong to them, and the messages that the client never received.
     pub(crate) fn staying(
         &self,
         thread: &Thread,
@@ -237,7 +238,8 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                 has_previous = stays;
             }
         }
-        // From another branch: the messages that the client has sent, and the results of their calls.
+        // From another branch: the messages that the client has sent, and the results of their
+        // calls.
         for index in self.known.iter() {
             staying.insert(index);
         }
@@ -268,7 +270,8 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         let mut calls: HashMap<&str, (usize, usize)> = HashMap::new();
         for (at, entry) in thread.log.iter().enumerate() {
             for (number, call) in entry.calls.iter().enumerate() {
-                // The same call may stand in a message that was stored again: the one that stays counts.
+                // The same call may stand in a message that was stored again: the one that stays
+                // counts.
                 let is_better = staying.contains(at)
                     || calls
                         .get(&*call.client_id)
@@ -302,7 +305,8 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                 // The server's own result counts, whatever the client has changed.
                 (Some(_), false) => continue,
                 (Some(known), true) if known.id.as_ref() == Some(message.id()) => {
-                    // A result that the server made, for example of a call that was denied, is its own.
+                    // A result that the server made, for example of a call that was denied, is its
+                    // own.
                     if !thread.is_of_a_run(message.id()) {
                         let as_sent = known.changes.map_or(Some(known), |at| thread.entry(at));
                         is_unchanged(message, result.index, as_sent)?;

@@ -15,8 +15,8 @@ pub struct ShownThread {
     pub messages: Vec<ShownMessage>,
     /// The state of the latest run.
     pub state: Map<String, Value>,
-    /// The open interrupts: those that the reader may [answer](crate::Roles::may_answer), and those of
-    /// others.
+    /// The open interrupts: those that the reader may [answer](crate::Roles::may_answer), and those
+    /// of others.
     pub interrupts: Vec<Interrupt>,
     /// The ids under which the interrupts are answered.
     pub interrupt_ids: InterruptIds,

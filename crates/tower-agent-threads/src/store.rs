@@ -97,8 +97,8 @@ pub trait ThreadStore: Send + Sync + 'static {
         query: &ThreadQuery,
     ) -> impl Future<Output = Result<Vec<ThreadInfo>, BoxError>> + Send;
 
-    /// Deletes a thread; returns whether there was one. A run that is active in it stops at its next
-    /// save.
+    /// Deletes a thread; returns whether there was one. A run that is active in it stops at its
+    /// next save.
     ///
     /// # Errors
     ///
@@ -249,8 +249,8 @@ impl BoxStore {
         mut thread: Thread,
     ) -> Result<Option<u64>, BoxError> {
         let expected = thread.version;
-        // The first one is the time: the versions of a deleted thread are not used again by the next
-        // one with its key, which a run of the deleted one could otherwise overwrite.
+        // The first one is the time: the versions of a deleted thread are not used again by the
+        // next one with its key, which a run of the deleted one could otherwise overwrite.
         let version = if expected == 0 {
             micros()
         } else {

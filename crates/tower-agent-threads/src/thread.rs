@@ -53,8 +53,8 @@ pub struct Thread {
     pub(crate) log_size: OnceLock<usize>,
     /// The current branch.
     pub(crate) branch: Branch,
-    /// The head of the latest run's checkpoint, without interrupts: its messages are those of the branch,
-    /// and its interrupts the open ones.
+    /// The head of the latest run's checkpoint, without interrupts: its messages are those of the
+    /// branch, and its interrupts the open ones.
     pub(crate) head: CheckpointHead,
     pub(crate) open: Vec<OpenInterrupt>,
     /// The answers given to the latest run, until it completes.
@@ -217,8 +217,8 @@ impl Thread {
         time(self.updated_at)
     }
 
-    /// Returns the conversation, as the next run continues it. Messages that a client has dropped, and
-    /// those of other branches, are not part of it.
+    /// Returns the conversation, as the next run continues it. Messages that a client has dropped,
+    /// and those of other branches, are not part of it.
     #[must_use]
     pub fn messages(&self) -> Messages {
         self.branch
@@ -254,8 +254,8 @@ impl Thread {
         self.running.is_some_and(|running| running.until > now())
     }
 
-    /// Returns all messages ever, oldest first. A run adds messages at the end; those that were there
-    /// before it do not change.
+    /// Returns all messages ever, oldest first. A run adds messages at the end; those that were
+    /// there before it do not change.
     #[must_use]
     pub fn entries(&self) -> ThreadEntries<'_> {
         ThreadEntries {
@@ -349,8 +349,9 @@ impl Thread {
         }
     }
 
-    /// Returns the entries of the conversation, with what waits to follow it, that the client has, from this index of
-    /// the log on: the index of each in the log, and the entry with what the client has.
+    /// Returns the entries of the conversation, with what waits to follow it, that the client has,
+    /// from this index of the log on: the index of each in the log, and the entry with what the
+    /// client has.
     fn shown_entries(&self, from: usize) -> impl Iterator<Item = (usize, usize, &Entry)> {
         let branch = self.branch().iter().chain(&self.held);
         let branch = branch.filter(move |index| **index >= from);
@@ -368,7 +369,8 @@ impl Thread {
         shown.filter_map(|(.., entry)| entry.id.as_ref().filter(|_| entry.message.is_some()))
     }
 
-    /// Returns the messages that the client has, oldest first, each with its index in the log and its id.
+    /// Returns the messages that the client has, oldest first, each with its index in the log and
+    /// its id.
     pub(crate) fn shown(&self) -> Vec<(usize, &Arc<str>, ShownMessage)> {
         let mut messages = Vec::new();
         for (index, at, entry) in self.shown_entries(0) {
@@ -394,8 +396,8 @@ impl Thread {
         if self.is_of_a_run(id)
             && let Some((call, _)) = id.rsplit_once("-result")
         {
-            // As the client has it. A callback may have replaced the message with the call since, and
-            // a replaced message has another id, which the client may never have read.
+            // As the client has it. A callback may have replaced the message with the call since,
+            // and a replaced message has another id, which the client may never have read.
             return Some(call.into());
         }
         let call = self.entry(calling)?.calls.get(call)?;
@@ -408,7 +410,8 @@ impl Thread {
             .is_some_and(|entry| entry.id.is_some() && entry.answers.is_none())
     }
 
-    /// Returns whether the current branch is all that was ever said, and the client has received it.
+    /// Returns whether the current branch is all that was ever said, and the client has received
+    /// it.
     pub(crate) fn is_whole(&self) -> bool {
         let is_all = self.branch().len() == self.log.len();
         is_all && !self.is_cut && self.held.is_empty() && self.unheard.is_empty()

@@ -68,8 +68,8 @@ pub struct Begun {
     /// The name of the run, for [`RunStream::named`](tower_agent::RunStream::named): the ids of its
     /// messages start with it.
     pub name: Arc<str>,
-    /// The messages that the client has missed: another device of the user has gone on, or somebody else
-    /// has [answered](Threads::answer). Send them first.
+    /// The messages that the client has missed: another device of the user has gone on, or somebody
+    /// else has [answered](Threads::answer). Send them first.
     pub missed: Vec<MissedMessage>,
 }
 
@@ -101,21 +101,23 @@ impl Threads {
     /// Keeps no threads on the server: each client keeps its own, sealed with these keys.
     ///
     /// The client can neither read nor change a sealed thread, nor use it under another
-    /// [key](ThreadKey). It can return to an earlier version of it, and use an answer again in another
-    /// process, or in this one after a restart or after 100,000 later answers.
+    /// [key](ThreadKey). It can return to an earlier version of it, and use an answer again in
+    /// another process, or in this one after a restart or after 100,000 later answers.
     #[must_use]
     pub fn with_seal(mut self, keys: impl Into<SealKeys>) -> Self {
         self.place = Place::Sealed(keys.into(), UsedAnswers::default());
         self
     }
 
-    /// Sets how long the thread of a process that has died is not available. Defaults to 30 seconds.
+    /// Sets how long the thread of a process that has died is not available. Defaults to 30
+    /// seconds.
     ///
-    /// A run has its thread until it ends, however long that takes: a task of the Tokio runtime renews
-    /// its lease in half this time. Other runs of the thread are refused meanwhile. If the process
-    /// dies, or the store fails until the lease has ended, another run may take over: open calls do not
-    /// run, and late results of the first run are not saved. The clocks of all machines have to agree
-    /// much better than that. Outside a runtime with timers nothing renews the lease.
+    /// A run has its thread until it ends, however long that takes: a task of the Tokio runtime
+    /// renews its lease in half this time. Other runs of the thread are refused meanwhile. If the
+    /// process dies, or the store fails until the lease has ended, another run may take over: open
+    /// calls do not run, and late results of the first run are not saved. The clocks of all
+    /// machines have to agree much better than that. Outside a runtime with timers nothing renews
+    /// the lease.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -123,30 +125,30 @@ impl Threads {
     }
 
     /// Lets a client send only what is new: an input without any message that the server knows
-    /// continues the thread. By default it replaces the conversation, as any message that the client
-    /// omits is dropped.
+    /// continues the thread. By default it replaces the conversation, as any message that the
+    /// client omits is dropped.
     #[must_use]
     pub fn allow_partial_history(mut self) -> Self {
         self.allowed.partial_history = true;
         self
     }
 
-    /// Lets clients send messages of the application: instructions, which a model follows before what
-    /// the user says. By default they are refused, as whoever can send a request could change what the
-    /// agent was told.
+    /// Lets clients send messages of the application: instructions, which a model follows before
+    /// what the user says. By default they are refused, as whoever can send a request could change
+    /// what the agent was told.
     #[must_use]
     pub fn allow_system_messages(mut self) -> Self {
         self.allowed.system_messages = true;
         self
     }
 
-    /// Sets which URLs a client may put into a message, for images, audio and documents. Defaults to
-    /// public ones: `https`, and a host that is neither an address, nor a local name, nor one at which
-    /// a provider keeps files.
+    /// Sets which URLs a client may put into a message, for images, audio and documents. Defaults
+    /// to public ones: `https`, and a host that is neither an address, nor a local name, nor one at
+    /// which a provider keeps files.
     ///
-    /// A provider fetches a URL with the key that all users of the server share, or, if the model is
-    /// your own, from your network. The function decides alone: the default rule does not apply to what
-    /// it accepts.
+    /// A provider fetches a URL with the key that all users of the server share, or, if the model
+    /// is your own, from your network. The function decides alone: the default rule does not apply
+    /// to what it accepts.
     ///
     /// ```
     /// use tower_agent_threads::Threads;
@@ -169,8 +171,8 @@ impl Threads {
         self
     }
 
-    /// Returns whether a value is a sealed thread, for a server whose clients keep them: pass it with
-    /// the [input](ClientInput::sealed), and nowhere else.
+    /// Returns whether a value is a sealed thread, for a server whose clients keep them: pass it
+    /// with the [input](ClientInput::sealed), and nowhere else.
     #[must_use]
     pub fn is_sealed(&self, value: &str) -> bool {
         matches!(self.place, Place::Sealed(..)) && is_sealed(value)
@@ -248,7 +250,8 @@ impl Threads {
                     until: until(self.lease),
                 };
                 thread.running = Some(running);
-                // Saved before anything runs: the compare-and-swap that decides between two requests.
+                // Saved before anything runs: the compare-and-swap that decides between two
+                // requests.
                 let claim = Claim::new(store.clone(), key.clone(), thread.clone());
                 let claimed = claim.save().await.map_err(|error| broken(&*error))?;
                 let Some(version) = claimed else {
@@ -266,7 +269,8 @@ impl Threads {
                 ))
             }
             Place::Sealed(keys, used) => {
-                // An answer repeated after a run that broke off counts once for what that run has left.
+                // An answer repeated after a run that broke off counts once for what that run has
+                // left.
                 let (version, earlier) = earlier.unwrap_or_default();
                 let mut answers = Vec::new();
                 for answered in &thread.answered {
@@ -310,8 +314,8 @@ impl Threads {
     ///
     /// # Errors
     ///
-    /// Fails if the question is not open, has expired or is not for one of the roles, if another run is
-    /// active in the thread, or the server keeps no threads.
+    /// Fails if the question is not open, has expired or is not for one of the roles, if another
+    /// run is active in the thread, or the server keeps no threads.
     pub async fn answer(
         &self,
         key: ThreadKey,
@@ -322,13 +326,13 @@ impl Threads {
     }
 
     /// Begins a run that continues a thread whose questions have
-    /// [expired](tower_agent::Interrupt::with_expiry), with the outcomes that they name. It is like that of
-    /// [`answer`](Self::answer).
+    /// [expired](tower_agent::Interrupt::with_expiry), with the outcomes that they name. It is like
+    /// that of [`answer`](Self::answer).
     ///
     /// # Errors
     ///
-    /// Fails if no question of the thread has expired, if another run is active in the thread, or the
-    /// server keeps no threads.
+    /// Fails if no question of the thread has expired, if another run is active in the thread, or
+    /// the server keeps no threads.
     pub async fn answer_expired(&self, key: ThreadKey) -> Result<Begun, Refusal> {
         self.go_on(key, Roles::default(), Vec::new()).await
     }
@@ -349,8 +353,8 @@ impl Threads {
     }
 
     /// Waits until the progress of runs whose stream was dropped is saved: the saves that were
-    /// [detached](crate::Saving::detach) or are made [in a task](crate::Saving::in_task). Wait for it
-    /// before a program ends.
+    /// [detached](crate::Saving::detach) or are made [in a task](crate::Saving::in_task). Wait for
+    /// it before a program ends.
     ///
     /// ```
     /// # async fn end(threads: tower_agent_threads::Threads) {
@@ -363,12 +367,12 @@ impl Threads {
         }
     }
 
-    /// Returns a thread as its client has it, for another device of its user or after a reload; `None` if
-    /// it is not known.
+    /// Returns a thread as its client has it, for another device of its user or after a reload;
+    /// `None` if it is not known.
     ///
     /// The messages are those that the client has received or sent, in the form in which it
-    /// [has](crate::ClientView::shown) them. A run of another device may be active in the thread: then
-    /// its messages are those that were saved.
+    /// [has](crate::ClientView::shown) them. A run of another device may be active in the thread:
+    /// then its messages are those that were saved.
     ///
     /// ```
     /// use tower_agent_threads::{ThreadKey, Threads};
@@ -422,8 +426,9 @@ impl Threads {
         }
     }
 
-    /// Returns the threads with [expired](tower_agent::Interrupt::with_expiry) questions on one page of a
-    /// list, for [`answer_expired`](Self::answer_expired), and the query for the next page.
+    /// Returns the threads with [expired](tower_agent::Interrupt::with_expiry) questions on one
+    /// page of a list, for [`answer_expired`](Self::answer_expired), and the query for the next
+    /// page.
     ///
     /// # Errors
     ///

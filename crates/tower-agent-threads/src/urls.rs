@@ -90,7 +90,8 @@ fn is_public_host(host: &str) -> bool {
     let Some((_, top)) = host.rsplit_once('.') else {
         return false;
     };
-    // No top domain begins with a digit, but addresses in every notation of IPv4 end in such a label.
+    // No top domain begins with a digit, but addresses in every notation of IPv4 end in such a
+    // label.
     let is_name = host.split('.').all(is_label) && !top.starts_with(|char: char| char.is_numeric());
     let is_below = |domain: &str| {
         host.strip_suffix(domain)

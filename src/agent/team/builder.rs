@@ -38,8 +38,8 @@ use crate::run::{AgentRequest, AgentResponse, AgentService};
 ///
 /// A team that was interrupted or failed [resumes](crate::AgentRequest::resume) like any agent:
 /// members that have finished are not called again, and the one that was interrupted or failed
-/// continues where it stopped. A repeating team goes on in the round in which it was interrupted; after
-/// any other end it counts its rounds from zero. After a user message the team starts over.
+/// continues where it stopped. A repeating team goes on in the round in which it was interrupted;
+/// after any other end it counts its rounds from zero. After a user message the team starts over.
 ///
 /// In a parallel team, all members that were interrupted or dropped continue, each with its own
 /// conversation. The team's transcript ends with the first member that waits, and the messages of
@@ -113,14 +113,14 @@ impl Agent {
     /// [`TeamBuilder`].
     ///
     /// Each run has the team's conversation and its task, by default as a user's message, and a
-    /// name and a path of its own: `worker.0`, `worker.1`, .. At most 8 of them are made at the same
-    /// time, or as many as [`concurrency`](TeamBuilder::concurrency) says. The tasks and their
+    /// name and a path of its own: `worker.0`, `worker.1`, .. At most 8 of them are made at the
+    /// same time, or as many as [`concurrency`](TeamBuilder::concurrency) says. The tasks and their
     /// answers are in the transcript, in the order of the tasks. A run that resumes has the tasks
     /// that it began with.
     ///
-    /// If `make_tasks` fails, the team fails with its error. Let it depend on the request only, so that
-    /// a run that is made again from a journal has the same tasks. A list that a model has written can be
-    /// long: take as many of it as you can afford.
+    /// If `make_tasks` fails, the team fails with its error. Let it depend on the request only, so
+    /// that a run that is made again from a journal has the same tasks. A list that a model has
+    /// written can be long: take as many of it as you can afford.
     ///
     /// ```
     /// use tower_agent::testing::{ScriptedModel, Turn};
@@ -230,9 +230,9 @@ impl TeamBuilder {
     }
 
     /// Leaves a member of a parallel team out if it fails: the team's response is that of the
-    /// others. Its error is logged, and told by the stream at the member's end. If all fail, the team
-    /// fails with the error of the first of them. An abort, or the cancellation of the run, still ends
-    /// the team.
+    /// others. Its error is logged, and told by the stream at the member's end. If all fail, the
+    /// team fails with the error of the first of them. An abort, or the cancellation of the run,
+    /// still ends the team.
     ///
     /// Without it, the team fails with the error of that member. The checkpoint then has what the
     /// others have finished, and a run that resumes calls only those that have not.
@@ -266,8 +266,8 @@ impl TeamBuilder {
     /// # Errors
     ///
     /// Fails if the team has no members or no rounds, two members have the same name, the team's
-    /// name is invalid, a setting is not for this kind of team, or a global callback names a tool that
-    /// no member has.
+    /// name is invalid, a setting is not for this kind of team, or a global callback names a tool
+    /// that no member has.
     pub fn build(self) -> Result<Agent, BuildError> {
         self.shell.check()?;
         check_members(&self.members)?;

@@ -69,7 +69,8 @@ impl TeamConfig {
             Error::new(ErrorKind::Callback, message)
         })?;
         let mut conversations = Vec::new();
-        // Its id says what it was made of: whoever reads it later must not take it for the user's own.
+        // Its id says what it was made of: whoever reads it later must not take it for the user's
+        // own.
         let made_of = messages.last().filter(|last| last.role() != Role::User);
         let made_of = made_of.and_then(Message::id);
         // Another team can make tasks of the same message.

@@ -43,8 +43,8 @@
 //! # }
 //! ```
 //!
-//! A variable of the environment can choose:
-//! `if env::var_os("RECORD").is_some() { Recording::record(path) } else { Recording::replay(path)? }`.
+//! A variable of the environment can choose: `if env::var_os("RECORD").is_some() {
+//! Recording::record(path) } else { Recording::replay(path)? }`.
 //!
 //! # What a replay checks
 //!
@@ -73,12 +73,12 @@
 //! - That a call was dropped: the replay streams what was streamed, and then waits to be dropped.
 //!
 //! What is inside the layer is not called: a retry inside it is part of one call, and one outside
-//! repeats its calls. An agent used as a tool is part of the tool call, if that is recorded; a replay
-//! does not count the tokens that it used. Time is not recorded.
+//! repeats its calls. An agent used as a tool is part of the tool call, if that is recorded; a
+//! replay does not count the tokens that it used. Time is not recorded.
 //!
-//! A replayed tool only answers: state that it sets and events that it emits are not recorded. Record
-//! the tools that reach outside, each with [`Tool::layer`](crate::Tool::layer), and let a replay run
-//! those that change the run.
+//! A replayed tool only answers: state that it sets and events that it emits are not recorded.
+//! Record the tools that reach outside, each with [`Tool::layer`](crate::Tool::layer), and let a
+//! replay run those that change the run.
 //!
 //! The file is JSON, with its calls in the order in which they began.
 //!

@@ -6,8 +6,8 @@ use crate::call::Request;
 use crate::model::{ModelRequest, Settings};
 use crate::tool::ToolRequest;
 
-/// A call that a [`Recording`](super::Recording) can keep in a file. Implement it for a call of your
-/// own, beside [`Request`].
+/// A call that a [`Recording`](super::Recording) can keep in a file. Implement it for a call of
+/// your own, beside [`Request`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be recorded",
     note = "model and tool calls can; implement `Recordable` for a call of your own"

@@ -91,8 +91,8 @@ impl Mapper for Recorder {
     }
 }
 
-/// Streams recorded attempts. Returns the number of the last that was complete, and the attempt that
-/// broke off at the end, if it did.
+/// Streams recorded attempts. Returns the number of the last that was complete, and the attempt
+/// that broke off at the end, if it did.
 pub(super) async fn play(
     sink: &DeltaSender,
     tracks: Vec<Track>,

@@ -1,4 +1,5 @@
-//! `Semantics`: one test for each answer to each question, through a whole run and a tree of agents.
+//! `Semantics`: one test for each answer to each question, through a whole run and a tree of
+//! agents.
 
 mod answers;
 mod bounds;

@@ -285,8 +285,8 @@ fn emits_and_ends(count: usize, end: &'static str) -> Agent {
         .unwrap()
 }
 
-/// The queue is full at the end for some of the counts: a run that then waits for room must have set
-/// its result before.
+/// The queue is full at the end for some of the counts: a run that then waits for room must have
+/// set its result before.
 #[tokio::test]
 async fn the_checkpoint_at_the_last_event_is_that_of_the_end_however_full_the_queue_is() {
     for count in 0..=64 {

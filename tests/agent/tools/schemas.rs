@@ -1,4 +1,5 @@
-//! Schemas that a provider would refuse: parameters that are no object, names of tools, strict formats.
+//! Schemas that a provider would refuse: parameters that are no object, names of tools, strict
+//! formats.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -12,7 +12,8 @@ use crate::bundles::{echo, logs};
 use test_support::logger::Logger;
 use test_support::trace::Trace;
 
-/// A bundle with callbacks for every call, with a layer, and with a callback directly around the model.
+/// A bundle with callbacks for every call, with a layer, and with a callback directly around the
+/// model.
 fn everywhere(trace: &Trace) -> Bundle {
     let layer = trace.clone();
     logs("sometimes", trace)

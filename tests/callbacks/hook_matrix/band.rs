@@ -179,8 +179,8 @@ fn error(name: &'static str, does: Does) -> Error {
     }
 }
 
-/// Panics with this message, and keeps it out of the output: thousands of intended panics would hide
-/// the one line that says why a test failed.
+/// Panics with this message, and keeps it out of the output: thousands of intended panics would
+/// hide the one line that says why a test failed.
 pub(crate) fn panic_on_purpose(message: &'static str) -> ! {
     thread_local! {
         static ON_PURPOSE: Cell<bool> = const { Cell::new(false) };

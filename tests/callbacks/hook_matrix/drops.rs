@@ -10,7 +10,8 @@ use crate::hook_matrix::band::Traced;
 use test_support::call::{Call, Embed};
 use test_support::trace::{Trace, pending_once, poll_times};
 
-/// The trace of a call that is dropped after so many polls. Every hook, and the service, waits once.
+/// The trace of a call that is dropped after so many polls. Every hook, and the service, waits
+/// once.
 const DONE: [&str; 9] = [
     "",
     "a> a=dropped",

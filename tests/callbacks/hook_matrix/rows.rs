@@ -131,7 +131,8 @@ pub(crate) fn rows() -> Vec<Row> {
         row(OnError, Abort, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::Aborted, "b", Some("on_error")), Aborted),
         row(OnError, Interrupt, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::Interrupted, INTERRUPTED, Some("on_error")), Interrupted),
         row(OnError, EndInvocation, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::InvocationEnded, ENDED, Some("on_error")), Ended),
-        // An error that ends more than the call, no `on_error` sees: also not one put in another's place.
+        // An error that ends more than the call, no `on_error` sees: also not one put in another's
+        // place.
         row(OnError, FailWithAbort, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::Aborted, "b", Some("on_error")), Aborted),
         row(OnError, FailWithInterrupt, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::Interrupted, INTERRUPTED, Some("on_error")), Interrupted),
         row(OnError, FailWithEnd, FAILS, "a> b> c> call a!service b!service a=failed b=failed c=failed", Fails(Kind::InvocationEnded, ENDED, Some("on_error")), Ended),

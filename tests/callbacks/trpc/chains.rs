@@ -86,8 +86,8 @@ impl<R: Call> Callback<R> for Step {
     }
 }
 
-/// Returns how a call ends with these callbacks around it, what each of them was shown, and the data
-/// that they left in the request.
+/// Returns how a call ends with these callbacks around it, what each of them was shown, and the
+/// data that they left in the request.
 async fn run<R: Call>(
     steps: &[Does],
     phase: Phase,

@@ -42,8 +42,8 @@ pub(super) async fn complete(cluster: &Cluster, folder: &Path) {
     }
 }
 
-/// Completes the run while a worker is killed at a point, and another takes over. Returns the points of
-/// the first.
+/// Completes the run while a worker is killed at a point, and another takes over. Returns the
+/// points of the first.
 async fn complete_with_a_kill(cluster: &Cluster, folder: &Path, at: &str) -> Vec<String> {
     let first = Process::start(
         cluster,

@@ -47,7 +47,8 @@ pub(super) fn migrator(migrations: Migrations) -> Migrator {
         Migration::new(*version, (*name).into(), kind, (*sql).into_sql_str(), false)
     });
     let mut migrator = Migrator::with_migrations(migrations.collect());
-    // sqlx's own table would mix these versions with those of the program, which may use it as well.
+    // sqlx's own table would mix these versions with those of the program, which may use it as
+    // well.
     migrator.dangerous_set_table_name("tower_agent_migrations");
     migrator
 }

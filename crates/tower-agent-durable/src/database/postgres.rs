@@ -25,15 +25,15 @@ const WAIT: Duration = Duration::from_secs(10);
 /// The default number of connections.
 const CONNECTIONS: u32 = 10;
 
-// Whatever the server's defaults are: a process that is stalled in the middle of a write does not keep
-// others out for hours, and a commit is on the disk when it returns.
+// Whatever the server's defaults are: a process that is stalled in the middle of a write does not
+// keep others out for hours, and a commit is on the disk when it returns.
 const CONNECTED: &str = "\
     SET idle_in_transaction_session_timeout = '10s'; \
     SELECT set_config('synchronous_commit', 'on', false) \
     WHERE current_setting('synchronous_commit') = 'off'";
 
-// Set here too, whatever the server's defaults are: a statement that has waited for another process sees its
-// writes, and a process that is stalled, or cut off, does not keep others out for long.
+// Set here too, whatever the server's defaults are: a statement that has waited for another process
+// sees its writes, and a process that is stalled, or cut off, does not keep others out for long.
 const BEGIN: &str = "\
     BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
     SELECT set_config('synchronous_commit', 'on', true) \
@@ -44,16 +44,17 @@ const BEGIN_UNSYNCED: &str = "\
     BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
     SET LOCAL synchronous_commit = off";
 
-/// A PostgreSQL database, which several processes and machines may share. What it stores is not encrypted: see
-/// [how to encrypt the disk](crate::guide::deployment#encryption).
+/// A PostgreSQL database, which several processes and machines may share. What it stores is not
+/// encrypted: see [how to encrypt the disk](crate::guide::deployment#encryption).
 ///
 /// A finished write is on disk, also if the server's `synchronous_commit` is off.
 ///
-/// Deleted rows stay in the server's files until it vacuums their table, which it does by itself, and in its
-/// log and backups for as long as it keeps those.
+/// Deleted rows stay in the server's files until it vacuums their table, which it does by itself,
+/// and in its log and backups for as long as it keeps those.
 ///
-/// Connections that were lost are replaced. Clones share the connections. A process that is stalled, or
-/// cut off, while it writes keeps the others out for 5 seconds at most, and its write fails.
+/// Connections that were lost are replaced. Clones share the connections. A process that is
+/// stalled, or cut off, while it writes keeps the others out for 5 seconds at most, and its write
+/// fails.
 ///
 /// ```no_run
 /// use tower_agent_durable::Postgres;
@@ -96,9 +97,9 @@ impl Postgres {
 
     /// Uses the connections of the application, and creates the tables if they do not exist.
     ///
-    /// Its settings are the application's. A connection that is stalled in the middle of a write keeps others
-    /// out until the server's `idle_in_transaction_session_timeout`, which this crate sets to 5 seconds in its
-    /// own transactions.
+    /// Its settings are the application's. A connection that is stalled in the middle of a write
+    /// keeps others out until the server's `idle_in_transaction_session_timeout`, which this crate
+    /// sets to 5 seconds in its own transactions.
     ///
     /// # Errors
     ///
@@ -118,7 +119,8 @@ impl Postgres {
 
     /// Closes all connections, of clones as well, once they are idle.
     ///
-    /// The ends of calls that are on their way to their rate limit are written before, if the database answers.
+    /// The ends of calls that are on their way to their rate limit are written before, if the
+    /// database answers.
     pub async fn close(&self) {
         #[cfg(feature = "rate-limit")]
         self.rates.close().await;
@@ -195,8 +197,8 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets how long a call waits for a connection before it fails. Defaults to 10 seconds. A durable run that
-    /// holds a result waits as long as others use all of them.
+    /// Sets how long a call waits for a connection before it fails. Defaults to 10 seconds. A
+    /// durable run that holds a result waits as long as others use all of them.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -321,16 +323,18 @@ impl Transaction for PostgresWrite {
 /// # }
 /// ```
 ///
-/// The time is that of the database's clock. A limit is a row, with a hash of the name and the key as its id; rows
-/// that say nothing any more are deleted, up to a hundred whenever a row is added. A call that may be made costs a
-/// read and a write, together with the calls of the same limit that end or begin meanwhile in this process, and a
-/// call that has to wait a read. No lock is held between them. With [`from_pool`](Postgres::from_pool) the server's
-/// `synchronous_commit` decides whether a server that is killed may forget the last calls.
+/// The time is that of the database's clock. A limit is a row, with a hash of the name and the key
+/// as its id; rows that say nothing any more are deleted, up to a hundred whenever a row is added.
+/// A call that may be made costs a read and a write, together with the calls of the same limit that
+/// end or begin meanwhile in this process, and a call that has to wait a read. No lock is held
+/// between them. With [`from_pool`](Postgres::from_pool) the server's `synchronous_commit` decides
+/// whether a server that is killed may forget the last calls.
 ///
-/// A call whose limit cannot be asked for fails with [`Store`](ErrorKind::Store) and is not made: the
-/// [wait](PostgresOptions::wait) for a connection and 10 seconds for each statement are the limits. Its error names
-/// the limit, and has the [`StoreError`] as its source. The end of a call is tried again for a minute, and is lost
-/// with the process, or if there is no Tokio runtime: the call then counts as it was reserved, which a warning says.
+/// A call whose limit cannot be asked for fails with [`Store`](ErrorKind::Store) and is not made:
+/// the [wait](PostgresOptions::wait) for a connection and 10 seconds for each statement are the
+/// limits. Its error names the limit, and has the [`StoreError`] as its source. The end of a call
+/// is tried again for a minute, and is lost with the process, or if there is no Tokio runtime: the
+/// call then counts as it was reserved, which a warning says.
 #[cfg(feature = "rate-limit")]
 impl RateStore for Postgres {
     fn update<'a>(
@@ -349,8 +353,8 @@ impl RateStore for Postgres {
     }
 }
 
-/// Returns the error of a call whose limit is not known. The database's own words are for the operator, and stay in
-/// the source.
+/// Returns the error of a call whose limit is not known. The database's own words are for the
+/// operator, and stay in the source.
 #[cfg(feature = "rate-limit")]
 fn not_called(key: &str, error: StoreError) -> Error {
     let cure = match error {

@@ -55,7 +55,8 @@ pub(crate) enum Wait {
 pub(crate) enum Durability {
     /// When its commit has returned.
     AtCommit,
-    /// When the commit of a later one that is durable then has returned. Its own does not wait for the disk.
+    /// When the commit of a later one that is durable then has returned. Its own does not wait for
+    /// the disk.
     Later,
 }
 

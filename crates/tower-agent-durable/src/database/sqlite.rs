@@ -29,13 +29,13 @@ const READERS: u32 = 4;
 /// A finished write is on disk: neither a killed process nor a power cut loses it. Writers take
 /// turns, and readers do not wait for them. Clones share the connections.
 ///
-/// What is deleted is overwritten in the file and its log. Copies that were made before, such as backups, still
-/// have it.
+/// What is deleted is overwritten in the file and its log. Copies that were made before, such as
+/// backups, still have it.
 ///
 /// Several processes of one machine may open the same file. For several machines use
-/// [`Postgres`](crate::Postgres): a file on a network drive is not safe. A process that is stalled while
-/// it writes keeps the others out, whose writes fail after 10 seconds, until it continues or ends. A
-/// durable run that holds a result waits as long as it takes.
+/// [`Postgres`](crate::Postgres): a file on a network drive is not safe. A process that is stalled
+/// while it writes keeps the others out, whose writes fail after 10 seconds, until it continues or
+/// ends. A durable run that holds a result waits as long as it takes.
 ///
 /// ```
 /// use tower_agent_durable::Sqlite;
@@ -61,8 +61,8 @@ impl Sqlite {
     /// Opens a file, and creates it and its tables if they do not exist.
     ///
     /// On Unix, a file that is created can be read and written by its owner alone, with its log: it
-    /// contains conversations and private state as they are. The permissions of a file that exists stay
-    /// as they are.
+    /// contains conversations and private state as they are. The permissions of a file that exists
+    /// stay as they are.
     ///
     /// # Errors
     ///
@@ -85,8 +85,8 @@ impl Sqlite {
     ///
     /// Fails if the tables cannot be created.
     pub async fn in_memory() -> Result<Self, StoreError> {
-        // A database in memory belongs to one connection and ends with it: there must be exactly one, which
-        // is never replaced.
+        // A database in memory belongs to one connection and ends with it: there must be exactly
+        // one, which is never replaced.
         let one = one_writer(WAIT)
             .min_connections(1)
             .max_lifetime(None)
@@ -134,8 +134,8 @@ impl Sqlite {
                 .execute(&mut *connection)
                 .await?;
         }
-        // A plain BEGIN takes the lock at the first write, and fails at once if another process has written
-        // since. This one waits for its turn here.
+        // A plain BEGIN takes the lock at the first write, and fails at once if another process has
+        // written since. This one waits for its turn here.
         sqlx::query("BEGIN IMMEDIATE")
             .execute(&mut *connection)
             .await?;
@@ -163,7 +163,8 @@ impl Sqlite {
 
     /// Writes the log into the file, and empties it: it contains what was deleted.
     pub(crate) async fn wipe(&self) {
-        // A reader may need the log. It is emptied with the next deletion then, or when the file is closed.
+        // A reader may need the log. It is emptied with the next deletion then, or when the file is
+        // closed.
         let wiped = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
             .execute(&self.writer)
             .await;
@@ -207,8 +208,8 @@ impl SqliteOptions {
         self
     }
 
-    /// Sets how long a call waits for a connection, and for another process that writes, before it fails.
-    /// Defaults to 10 seconds. A durable run that holds a result waits as long as it takes.
+    /// Sets how long a call waits for a connection, and for another process that writes, before it
+    /// fails. Defaults to 10 seconds. A durable run that holds a result waits as long as it takes.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -243,8 +244,8 @@ impl SqliteOptions {
     }
 }
 
-/// Creates a file that is private to its owner, unless it exists. SQLite gives the files of its log the
-/// same permissions.
+/// Creates a file that is private to its owner, unless it exists. SQLite gives the files of its log
+/// the same permissions.
 fn create_private(path: &Path) -> io::Result<()> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true);
@@ -349,8 +350,8 @@ impl Transaction for SqliteWrite {
     }
 }
 
-/// Returns a pool of one connection, which ends a transaction that was left behind, and syncs its commits
-/// again.
+/// Returns a pool of one connection, which ends a transaction that was left behind, and syncs its
+/// commits again.
 fn one_writer(wait: Duration) -> SqlitePoolOptions {
     let pool = SqlitePoolOptions::new()
         .max_connections(1)

@@ -4,8 +4,8 @@ use tokio::runtime::Handle;
 
 use crate::error::StoreError;
 
-/// Runs a transaction to its end, even if the caller is no longer polled, as for a run whose client does not
-/// read. Otherwise every other writer would wait for its connection and its locks.
+/// Runs a transaction to its end, even if the caller is no longer polled, as for a run whose client
+/// does not read. Otherwise every other writer would wait for its connection and its locks.
 pub(crate) async fn to_end<T, E>(
     work: impl Future<Output = Result<T, E>> + Send + 'static,
 ) -> Result<T, E>

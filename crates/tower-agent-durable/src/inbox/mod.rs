@@ -31,8 +31,9 @@ const EXPIRED_AT_ONCE: usize = 8;
 /// The open questions of an agent's sessions, or of its durable runs, as an
 /// [`Inbox`](tower_agent_threads::Inbox). Cloning is O(1).
 ///
-/// The [key](ThreadKey) of a session has its application, user and name; that of a run has its agent, user
-/// and id. A question is answered under the id of its [interrupt](tower_agent::Interrupt::id).
+/// The [key](ThreadKey) of a session has its application, user and name; that of a run has its
+/// agent, user and id. A question is answered under the id of its
+/// [interrupt](tower_agent::Interrupt::id).
 ///
 /// ```
 /// use tower_agent::{Agent, BoxError};
@@ -60,14 +61,14 @@ const EXPIRED_AT_ONCE: usize = 8;
 pub struct AgentInbox {
     place: Arc<dyn Place>,
     agent: BoxAgent,
-    /// Held until an answer is accepted: a journal takes the same answer, given twice at once, for that of
-    /// a process which takes the run over.
+    /// Held until an answer is accepted: a journal takes the same answer, given twice at once, for
+    /// that of a process which takes the run over.
     answering: Arc<Mutex<()>>,
 }
 
 impl AgentInbox {
-    /// Creates the inbox of the sessions that this layer stores for an application. The layer is put
-    /// around the agent.
+    /// Creates the inbox of the sessions that this layer stores for an application. The layer is
+    /// put around the agent.
     pub fn sessions<S: SessionStore>(
         layer: SessionLayer<S>,
         app: impl Into<Arc<str>>,
@@ -80,8 +81,8 @@ impl AgentInbox {
         Self::new(place, layer.layer(agent))
     }
 
-    /// Creates the inbox of the durable runs of the agent with this name. The agent has the journal in its
-    /// callbacks.
+    /// Creates the inbox of the durable runs of the agent with this name. The agent has the journal
+    /// in its callbacks.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub fn runs(
         runs: crate::journal::Runs,

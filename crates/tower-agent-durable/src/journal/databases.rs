@@ -1,5 +1,5 @@
-//! The databases as journals. Each operation is a task of its own, which runs to its end even if the
-//! call that waits for it is dropped.
+//! The databases as journals. Each operation is a task of its own, which runs to its end even if
+//! the call that waits for it is dropped.
 
 use std::time::Duration;
 

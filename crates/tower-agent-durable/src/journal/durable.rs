@@ -24,8 +24,8 @@ use crate::error::StoreError;
 /// The default number of runs at once.
 const MAX_RUNS: usize = 1000;
 
-/// Makes runs durable: a run that has stopped continues in another process, with what its model and tool
-/// calls have returned. See the [module](super).
+/// Makes runs durable: a run that has stopped continues in another process, with what its model and
+/// tool calls have returned. See the [module](super).
 ///
 /// Pass it to [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) of the outermost
 /// agent.
@@ -45,9 +45,10 @@ impl<J: Journal> Durable<J> {
         }
     }
 
-    /// Sets the maximum number of runs at once in this process, of this value and its clones. Defaults to
-    /// 1,000. Further runs wait for their turn, before anything is written or paid for. A run that starts
-    /// another one counts for both, and waits for it: set the limit higher than the number of such runs.
+    /// Sets the maximum number of runs at once in this process, of this value and its clones.
+    /// Defaults to 1,000. Further runs wait for their turn, before anything is written or paid for.
+    /// A run that starts another one counts for both, and waits for it: set the limit higher than
+    /// the number of such runs.
     #[must_use]
     pub fn max_runs(mut self, runs: usize) -> Self {
         let runs = runs.clamp(1, Semaphore::MAX_PERMITS);
@@ -55,13 +56,13 @@ impl<J: Journal> Durable<J> {
         self
     }
 
-    /// Returns a value that is computed once in a run, such as the time, a random number or the content
-    /// of a file. If the run is started again, it is the same value.
+    /// Returns a value that is computed once in a run, such as the time, a random number or the
+    /// content of a file. If the run is started again, it is the same value.
     ///
-    /// Use it in callbacks and agents for what decides how a run continues. A request that resumes the run
-    /// computes the value again. A tool needs it only for what its call must not change while it waits for
-    /// an answer: in a tool call, the value stays the same until the call has returned. Values of the same
-    /// name in one turn or call are told apart by their order.
+    /// Use it in callbacks and agents for what decides how a run continues. A request that resumes
+    /// the run computes the value again. A tool needs it only for what its call must not change
+    /// while it waits for an answer: in a tool call, the value stays the same until the call has
+    /// returned. Values of the same name in one turn or call are told apart by their order.
     ///
     /// ```
     /// use std::time::SystemTime;
@@ -77,7 +78,8 @@ impl<J: Journal> Durable<J> {
     ///
     /// # Errors
     ///
-    /// Fails with the error of `make`, which is called again the next time, or with that of the journal.
+    /// Fails with the error of `make`, which is called again the next time, or with that of the
+    /// journal.
     pub async fn value<T, F, O>(&self, context: &RunContext, name: &str, make: F) -> Result<T>
     where
         T: Serialize + DeserializeOwned,
@@ -115,8 +117,8 @@ impl<J: Journal> Durable<J> {
             Ok(value) => {
                 let json = to_raw_value(&value).map_err(StoreError::data);
                 let outcome = Outcome::Response(json.map_err(JournalError::from)?);
-                // The caller gets the value only once it is stored: a crash right after must not let the
-                // run decide by a value that the next process cannot see.
+                // The caller gets the value only once it is stored: a crash right after must not
+                // let the run decide by a value that the next process cannot see.
                 self.journal
                     .commit(&lease, &Record::new(outcome, Effects::default(), None))
                     .await?;
@@ -134,8 +136,9 @@ impl<J: Journal> Durable<J> {
 impl<J: Journal> From<Durable<J>> for Bundle {
     fn from(durable: Durable<J>) -> Self {
         let Durable { journal, runs } = durable;
-        // The layers stand around everything else, so that a replayed call skips all of it. The answer to
-        // a question stands innermost, since callbacks around the tool must see its response.
+        // The layers stand around everything else, so that a replayed call skips all of it. The
+        // answer to a question stands innermost, since callbacks around the tool must see its
+        // response.
         Self::new()
             .journal(
                 DurableRunLayer {

@@ -7,15 +7,16 @@ use super::step_id::{StepId, StepKind};
 
 /// The steps of a run's latest request from before this process started it.
 ///
-/// A program that is the one that made them comes to all of them again. One whose agents have other names
-/// makes steps of other names instead, and would pay for all of them twice.
+/// A program that is the one that made them comes to all of them again. One whose agents have other
+/// names makes steps of other names instead, and would pay for all of them twice.
 #[derive(Default)]
 pub(super) struct EarlierSteps {
     /// The paths of all of them.
     paths: BTreeSet<Arc<str>>,
     /// The steps that this process has not come to, by path and name.
     unreached: BTreeMap<(Arc<str>, String), StepId>,
-    /// The agents whose model has answered here. What the callbacks of that call did is not repeated.
+    /// The agents whose model has answered here. What the callbacks of that call did is not
+    /// repeated.
     answered: HashSet<Arc<str>>,
     /// The agents that have begun here.
     entered: HashSet<Arc<str>>,
@@ -44,8 +45,8 @@ impl EarlierSteps {
         }
     }
 
-    /// Notes a step that the journal has. If its answer is known, the program does not come to the steps
-    /// inside.
+    /// Notes a step that the journal has. If its answer is known, the program does not come to the
+    /// steps inside.
     pub(super) fn reach(&mut self, step: &StepId, is_answered: bool) {
         if self.unreached.is_empty() {
             return;
@@ -105,7 +106,8 @@ impl EarlierSteps {
         }
     }
 
-    /// Returns whether a path is that of an agent which a callback of an answered model call has called.
+    /// Returns whether a path is that of an agent which a callback of an answered model call has
+    /// called.
     fn is_aside(&self, path: &[&str]) -> bool {
         (1..path.len()).any(|depth| {
             let is_agent = call_of(path[depth]).is_none();
@@ -113,8 +115,8 @@ impl EarlierSteps {
         })
     }
 
-    /// Returns whether the earlier step is of an agent that has not begun, and the new one of an agent that
-    /// had made none. Otherwise they can be members of a team that run at once.
+    /// Returns whether the earlier step is of an agent that has not begun, and the new one of an
+    /// agent that had made none. Otherwise they can be members of a team that run at once.
     fn has_other_members(&self, earlier: &str, new: &str, shared: usize) -> bool {
         let there = segments(earlier)[..=shared].join("/");
         let here = segments(new)[..=shared].join("/");

@@ -18,8 +18,8 @@ use crate::error::StoreError;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JournalError {
-    /// The program does not do what it did before: it was changed, or depends on something besides the
-    /// run's steps.
+    /// The program does not do what it did before: it was changed, or depends on something besides
+    /// the run's steps.
     #[error(
         "{step} does not match the journal: `{part}` differs; run it with the program that began it, or \
          delete the run"
@@ -30,8 +30,9 @@ pub enum JournalError {
         /// The part of its request that differs.
         part: String,
     },
-    /// The program makes a step that is not in the journal, and does not come to one that is: an agent or
-    /// a tool has another name, or stands elsewhere. It would make the calls of the run again.
+    /// The program makes a step that is not in the journal, and does not come to one that is: an
+    /// agent or a tool has another name, or stands elsewhere. It would make the calls of the run
+    /// again.
     #[error(
         "{step} is not in the journal, which has {earlier}: this program does not come to that one; run \
          it with the program that began it, or delete the run"
@@ -60,8 +61,8 @@ pub enum JournalError {
         /// The run.
         run: Arc<str>,
     },
-    /// The run was started with another request, and either it has not ended or this one does not continue
-    /// from its latest checkpoint.
+    /// The run was started with another request, and either it has not ended or this one does not
+    /// continue from its latest checkpoint.
     #[error(
         "run `{run}` was started with another request; start it with that request, continue from its \
          latest checkpoint when it has ended, or use another run id"
@@ -70,8 +71,8 @@ pub enum JournalError {
         /// The run.
         run: Arc<str>,
     },
-    /// The run has had this request, or a different answer to what this one answers, or has gone on from
-    /// where this one continues. It would repeat the calls after it.
+    /// The run has had this request, or a different answer to what this one answers, or has gone on
+    /// from where this one continues. It would repeat the calls after it.
     #[error(
         "run `{run}` has moved past this request; take the request that the journal has for the run, or \
          use another run id"
@@ -130,7 +131,8 @@ impl JournalError {
             | Self::OtherProgram { .. }
             | Self::NoRun { .. }
             | Self::Repeated { .. } => true,
-            // The journal has failed or refuses this process, so an end could not be written either.
+            // The journal has failed or refuses this process, so an end could not be written
+            // either.
             Self::TakenOver { .. }
             | Self::Cancelled { .. }
             | Self::UnknownRun { .. }

@@ -39,7 +39,8 @@ pub(super) fn digits(hash: &[u8]) -> String {
     digits
 }
 
-/// The hashes of the parts of a request, and short names as they are, to compare it with another one part by part.
+/// The hashes of the parts of a request, and short names as they are, to compare it with another
+/// one part by part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fingerprint(Vec<(Cow<'static, str>, String)>);
 
@@ -58,7 +59,8 @@ impl Fingerprint {
         Ok(())
     }
 
-    /// Adds a name. A short one stands for itself, in quotes, which no hash has: to hash it would take longer.
+    /// Adds a name. A short one stands for itself, in quotes, which no hash has: to hash it would
+    /// take longer.
     pub(super) fn add_name(&mut self, part: &'static str, name: &str) -> Result<(), StoreError> {
         if name.len() > 2 * LENGTH {
             return self.add(part, &name);
@@ -79,8 +81,8 @@ impl Fingerprint {
         let at = (0..most).find(|&at| self.0.get(at) != other.0.get(at))?;
         let here = self.0.get(at);
         let there = other.0.get(at);
-        // An added part moves all that follow: the part that it pushed away may be the same in both, and
-        // its name would send the reader to the wrong place.
+        // An added part moves all that follow: the part that it pushed away may be the same in
+        // both, and its name would send the reader to the wrong place.
         if let Some((name, _)) = there
             && self.0.iter().all(|(own, _)| own != name)
         {

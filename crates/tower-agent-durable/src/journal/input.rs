@@ -29,13 +29,14 @@ pub struct Input {
     pub request: SavedRequest,
     /// The fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// The request has started the run before in this process, as in a retry around the agent. It then
-    /// contains the messages and state of the failed try.
+    /// The request has started the run before in this process, as in a retry around the agent. It
+    /// then contains the messages and state of the failed try.
     pub is_retried: bool,
-    /// The time at which the run received the request, which decides whether its answers are in time.
+    /// The time at which the run received the request, which decides whether its answers are in
+    /// time.
     pub at: SystemTime,
-    /// The session or thread of the conversation. Only in the process that received the request, where the
-    /// journal may find the messages in it.
+    /// The session or thread of the conversation. Only in the process that received the request,
+    /// where the journal may find the messages in it.
     #[serde(skip)]
     #[cfg_attr(
         not(any(feature = "postgres", feature = "sqlite")),
@@ -63,8 +64,8 @@ impl Input {
         if let Some(Value::Object(head)) = data.pointer_mut("/checkpoint/head") {
             head.remove("version");
         }
-        // The same request can come through another stream, whose messages have other ids, and again
-        // after its agent has minted some.
+        // The same request can come through another stream, whose messages have other ids, and
+        // again after its agent has minted some.
         if let Some(Value::Object(conversation)) = data.pointer_mut("/checkpoint/head/conversation")
         {
             conversation.remove("next_id");
@@ -87,7 +88,8 @@ impl Input {
             }
         }
         let context = request.context();
-        // The values of a run outlive a call of its agent, so a retry finds the steps of the first try.
+        // The values of a run outlive a call of its agent, so a retry finds the steps of the first
+        // try.
         let is_retried = OpenRun::of(context).is_some_and(|run| *run.id == *context.run_id());
         Ok(Self {
             agent: context.agent().into(),

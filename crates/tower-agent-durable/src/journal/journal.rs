@@ -13,28 +13,28 @@ use super::step_id::StepId;
 
 /// Keeps the steps of runs. Implemented by `Sqlite` and `Postgres`.
 ///
-/// A method returns once its write is on disk, so that a power cut does not lose it, except for the beginning
-/// of a step that may be repeated. If it cannot write, it fails, and the run stops.
+/// A method returns once its write is on disk, so that a power cut does not lose it, except for the
+/// beginning of a step that may be repeated. If it cannot write, it fails, and the run stops.
 pub trait Journal: Clone + Send + Sync + 'static {
     /// Starts a run, or takes it over from a process that has stopped: from now on, everything that
     /// another process writes to it fails with [`TakenOver`](JournalError::TakenOver).
     ///
-    /// A request with another fingerprint than the run's latest continues a run that waits, has failed or
-    /// has completed, from the checkpoint that the latest has left.
+    /// A request with another fingerprint than the run's latest continues a run that waits, has
+    /// failed or has completed, from the checkpoint that the latest has left.
     ///
     /// # Errors
     ///
-    /// Fails with [`OtherRequest`](JournalError::OtherRequest) for a request that is not the
-    /// run's and does not continue from its latest checkpoint, or that comes while the run has not ended,
-    /// with [`EarlierRequest`](JournalError::EarlierRequest) for one with which its
-    /// conversation was begun or resumed before the latest, that continues from before that one, or that
-    /// contradicts an earlier answer, and with [`Cancelled`](JournalError::Cancelled) if it
-    /// was cancelled.
+    /// Fails with [`OtherRequest`](JournalError::OtherRequest) for a request that is not the run's
+    /// and does not continue from its latest checkpoint, or that comes while the run has not ended,
+    /// with [`EarlierRequest`](JournalError::EarlierRequest) for one with which its conversation
+    /// was begun or resumed before the latest, that continues from before that one, or that
+    /// contradicts an earlier answer, and with [`Cancelled`](JournalError::Cancelled) if it was
+    /// cancelled.
     fn start(&self, input: &Input) -> impl Future<Output = Result<OpenRun, JournalError>> + Send;
 
-    /// Returns the steps that earlier processes have made for the run's latest request: those that have
-    /// ended, and those that may not be repeated. A program that does not come to them again is another
-    /// one. Called once, after a start of a run that was started before.
+    /// Returns the steps that earlier processes have made for the run's latest request: those that
+    /// have ended, and those that may not be repeated. A program that does not come to them again
+    /// is another one. Called once, after a start of a run that was started before.
     ///
     /// # Errors
     ///
@@ -60,8 +60,9 @@ pub trait Journal: Clone + Send + Sync + 'static {
 
     /// Begins a step, or returns its recorded outcome.
     ///
-    /// The beginning of a step that [may be repeated](Intent::is_repeatable) need not be on disk before the step
-    /// has an outcome: without it the call is made again, as it is with it. The commit must succeed nevertheless.
+    /// The beginning of a step that [may be repeated](Intent::is_repeatable) need not be on disk
+    /// before the step has an outcome: without it the call is made again, as it is with it. The
+    /// commit must succeed nevertheless.
     ///
     /// # Errors
     ///

@@ -7,8 +7,8 @@ use super::input::Input;
 use super::open_run::OpenRun;
 use super::run_status::RunStatus;
 
-/// A run as a journal has stored it. A journal of your own decides with it whether a request may start,
-/// resume or continue the run.
+/// A run as a journal has stored it. A journal of your own decides with it whether a request may
+/// start, resume or continue the run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KnownRun {
@@ -40,8 +40,8 @@ impl KnownRun {
         }
     }
 
-    /// Returns the run as the process that starts it has it. Its `input` is a new number if the request
-    /// is another one than the latest.
+    /// Returns the run as the process that starts it has it. Its `input` is a new number if the
+    /// request is another one than the latest.
     ///
     /// # Errors
     ///
@@ -61,8 +61,8 @@ impl KnownRun {
             return Err(JournalError::OtherRequest { run: run.id });
         }
         let epoch = run.epoch.saturating_add(1);
-        // A request that is delivered again, or a process that takes over: the same steps, under a new
-        // epoch that shuts out the previous process.
+        // A request that is delivered again, or a process that takes over: the same steps, under a
+        // new epoch that shuts out the previous process.
         if fingerprints.last() == Some(&input.fingerprint) {
             return Ok(OpenRun { epoch, ..run });
         }
@@ -77,7 +77,8 @@ impl KnownRun {
         let turn = input.request.checkpoint().head.turn;
         // A retry in the same process changes the request, since it has what the failed try left.
         let is_retried = input.is_retried && status == RunStatus::Failed;
-        // Turn 0 means that the request continues no checkpoint, so it would begin a second conversation.
+        // Turn 0 means that the request continues no checkpoint, so it would begin a second
+        // conversation.
         if status == RunStatus::Running || turn == 0 && !is_retried {
             return Err(JournalError::OtherRequest { run: run.id });
         }
@@ -89,7 +90,8 @@ impl KnownRun {
             return Err(JournalError::OtherRequest { run: run.id });
         }
         let number = run.input.saturating_add(1);
-        // After a completed run a new conversation begins, so that its steps get names of their own.
+        // After a completed run a new conversation begins, so that its steps get names of their
+        // own.
         let conversation = if status == RunStatus::Completed {
             number
         } else {

@@ -6,11 +6,12 @@ use tower_agent::{AgentRequest, Interrupt, Resolution};
 use super::question::path_of;
 use super::run_end::RunEnd;
 
-/// Returns the request that continues a run, from its latest request and its current end. For a journal
-/// of your own; [`Runs::request`](super::Runs::request) is that of the databases.
+/// Returns the request that continues a run, from its latest request and its current end. For a
+/// journal of your own; [`Runs::request`](super::Runs::request) is that of the databases.
 ///
-/// For a run that waits it resumes the checkpoint: add the resolutions. It has those of interrupts that have
-/// [expired](Interrupt::with_expiry) at this time. Otherwise it is the latest request again.
+/// For a run that waits it resumes the checkpoint: add the resolutions. It has those of interrupts
+/// that have [expired](Interrupt::with_expiry) at this time. Otherwise it is the latest request
+/// again.
 #[must_use]
 pub fn next_request(latest: SavedRequest, end: Option<RunEnd>, now: SystemTime) -> AgentRequest {
     let Some(RunEnd::Waiting { checkpoint, state }) = end else {

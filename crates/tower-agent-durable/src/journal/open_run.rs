@@ -45,9 +45,9 @@ impl OpenRun {
         }
     }
 
-    /// Sets the number of the run among all that have had its key, as the row in a database is. A run that was
-    /// deleted and started again under its id has another one, so that a process of the deleted run writes
-    /// nothing to it. Defaults to 0.
+    /// Sets the number of the run among all that have had its key, as the row in a database is. A
+    /// run that was deleted and started again under its id has another one, so that a process of
+    /// the deleted run writes nothing to it. Defaults to 0.
     #[must_use]
     pub fn with_row(mut self, row: i64) -> Self {
         self.row = row;
@@ -60,7 +60,8 @@ impl OpenRun {
         self.row
     }
 
-    /// Returns the idempotency key of a call, if it needs another one than in a run of its id alone.
+    /// Returns the idempotency key of a call, if it needs another one than in a run of its id
+    /// alone.
     pub(super) fn own_key(
         &self,
         key: impl FnOnce() -> String,

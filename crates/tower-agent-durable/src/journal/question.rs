@@ -21,8 +21,9 @@ const KEY: &str = "tower_agent_durable.unfinished";
 /// The name under which the call is held open.
 const GUARD: &str = "Durable";
 
-/// The question about one attempt of a tool call, and its answer. It is kept with the conversation until
-/// the call has a result, so that no run of the conversation makes the call without an answer.
+/// The question about one attempt of a tool call, and its answer. It is kept with the conversation
+/// until the call has a result, so that no run of the conversation makes the call without an
+/// answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Question {
     /// The run of the attempt.
@@ -73,8 +74,8 @@ impl Question {
 
     /// Returns the number of the last attempt before this run.
     pub(super) fn number_before(&self, run: &str) -> u32 {
-        // A run counts its attempts from 1, and so does a later run of the same conversation: its numbers
-        // continue those of the run that asked.
+        // A run counts its attempts from 1, and so does a later run of the same conversation: its
+        // numbers continue those of the run that asked.
         if *self.run == *run {
             self.earlier
         } else {
@@ -87,8 +88,8 @@ impl Question {
         self.earlier.saturating_add(self.attempt)
     }
 
-    /// Notes that another attempt was begun after the answer, and forgotten by the journal without a call. The
-    /// next has a higher number than both, so that this answer is not taken for it.
+    /// Notes that another attempt was begun after the answer, and forgotten by the journal without
+    /// a call. The next has a higher number than both, so that this answer is not taken for it.
     pub(super) fn pass<R: StepRequest>(mut self, request: &R, lease: &Lease) {
         let forgotten = self.number_before(&lease.run.id) + lease.attempt;
         self.earlier = self.number().max(forgotten);
@@ -115,8 +116,8 @@ impl Question {
         let resolution = request.context().resolution(&self.id(request));
         let answer = match resolution.map(|resolution| &resolution.outcome) {
             Some(ResolutionOutcome::Resolved(answer)) => {
-                // The answer comes from outside. One that does not fit the schema is asked for again,
-                // with the reason, since the call must not be made or skipped by a guess.
+                // The answer comes from outside. One that does not fit the schema is asked for
+                // again, with the reason, since the call must not be made or skipped by a guess.
                 let answer = serde_json::from_value(answer.clone());
                 answer.map_err(|error| self.ask(request, Some(error.to_string())))?
             }
@@ -126,8 +127,8 @@ impl Question {
             }
             _ => return Err(self.ask(request, None)),
         };
-        // Kept at once: the run may be interrupted by another call before this one has a result, and the
-        // next request then does not carry the resolution again.
+        // Kept at once: the run may be interrupted by another call before this one has a result,
+        // and the next request then does not carry the resolution again.
         self.answer = Some(answer.clone());
         self.store(request);
         if answer == Unfinished::RunAgain {
@@ -163,8 +164,8 @@ impl Question {
             .set(key(request), question);
     }
 
-    /// Returns the id of the interrupt. It names the attempt, so that an answer about an earlier attempt is
-    /// not taken for this one.
+    /// Returns the id of the interrupt. It names the attempt, so that an answer about an earlier
+    /// attempt is not taken for this one.
     fn id<R: StepRequest>(&self, request: &R) -> String {
         format!(
             "unfinished {} {}",
@@ -185,8 +186,8 @@ pub(super) fn path_of(interrupt: &Interrupt) -> Option<&str> {
     Some(path)
 }
 
-/// Returns the key of the stored question. The key of the call alone would not do: agents of one name that
-/// run at once have the same call path.
+/// Returns the key of the stored question. The key of the call alone would not do: agents of one
+/// name that run at once have the same call path.
 fn key<R: StepRequest>(request: &R) -> String {
     let context = request.context();
     context.call_key(&format!("{KEY} {}", context.step_path()))

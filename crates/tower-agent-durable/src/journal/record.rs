@@ -42,7 +42,8 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// Fails with [`NewerFormat`](StoreError::NewerFormat) if a later version of this crate wrote it.
+    /// Fails with [`NewerFormat`](StoreError::NewerFormat) if a later version of this crate wrote
+    /// it.
     pub fn from_json(text: &str) -> Result<Self, StoreError> {
         version::read(text, Self::VERSION)
     }

@@ -34,7 +34,8 @@ impl RunEnd {
     /// The version that this crate writes, and the latest that it reads.
     pub const VERSION: u32 = 1;
 
-    /// Creates the end of a run that has not failed: it waits if the checkpoint has open interrupts.
+    /// Creates the end of a run that has not failed: it waits if the checkpoint has open
+    /// interrupts.
     #[must_use]
     pub fn new(checkpoint: Checkpoint, state: Map<String, Value>) -> Self {
         if checkpoint.head.interrupts.is_empty() {
@@ -58,7 +59,8 @@ impl RunEnd {
     ///
     /// # Errors
     ///
-    /// Fails with [`NewerFormat`](StoreError::NewerFormat) if a later version of this crate wrote it.
+    /// Fails with [`NewerFormat`](StoreError::NewerFormat) if a later version of this crate wrote
+    /// it.
     pub fn from_json(text: &str) -> Result<Self, StoreError> {
         version::read(text, Self::VERSION)
     }

@@ -35,17 +35,18 @@ impl RunInfo {
     /// The time between two signs of life of a run that works.
     pub const HEARTBEAT: Duration = Duration::from_secs(10);
 
-    /// Returns whether a process works on the run: it has shown so within the time of three heartbeats.
+    /// Returns whether a process works on the run: it has shown so within the time of three
+    /// heartbeats.
     ///
-    /// To start such a run again would take it from that process. The clocks of all machines must agree
-    /// better than that. A run in an engine is the engine's to start again.
+    /// To start such a run again would take it from that process. The clocks of all machines must
+    /// agree better than that. A run in an engine is the engine's to start again.
     #[must_use]
     pub fn is_alive(&self, now: SystemTime) -> bool {
         self.status == RunStatus::Running && now < self.updated_at + 3 * Self::HEARTBEAT
     }
 
-    /// Creates the summary of a run from its current end, if it has one, for a journal of your own. The
-    /// run has epoch 0 and started at `at`.
+    /// Creates the summary of a run from its current end, if it has one, for a journal of your own.
+    /// The run has epoch 0 and started at `at`.
     #[must_use]
     pub fn new(
         id: impl Into<Arc<str>>,

@@ -11,13 +11,13 @@ use crate::ids;
 
 /// Identifies a run in a journal: the run id of its request, and the user whom it belongs to.
 ///
-/// The user is part of the key, so that two users may give their runs the same id, and neither sees the
-/// other's. Take it from what the server knows, such as a login, and never from what the client says. The
-/// run id may come from the client of a user.
+/// The user is part of the key, so that two users may give their runs the same id, and neither sees
+/// the other's. Take it from what the server knows, such as a login, and never from what the client
+/// says. The run id may come from the client of a user.
 ///
-/// A run in a [session](crate::SessionKey) or a thread belongs to its user. The request of any other run
-/// takes one from [`request`](Self::request); without, the run is nobody's, and all who know its id share
-/// it. A text is the key of such a run.
+/// A run in a [session](crate::SessionKey) or a thread belongs to its user. The request of any
+/// other run takes one from [`request`](Self::request); without, the run is nobody's, and all who
+/// know its id share it. A text is the key of such a run.
 ///
 /// ```
 /// use tower_agent::AgentRequest;
@@ -69,8 +69,8 @@ impl RunKey {
         request
     }
 
-    /// Returns the key as a text that no other key has, for an engine that names its runs by a text. That of a
-    /// run that is nobody's is its run id, unless that starts with a brace.
+    /// Returns the key as a text that no other key has, for an engine that names its runs by a
+    /// text. That of a run that is nobody's is its run id, unless that starts with a brace.
     ///
     /// ```
     /// use tower_agent_durable::journal::RunKey;

@@ -1,8 +1,9 @@
 //! `RunMessages: where the messages of a run's latest request are`
 //!
-//! A message is stored once. The messages that the run's session or thread has are not copied: the run refers to
-//! the entries of a version of it, which never change, whatever the session does later. The others belong to the
-//! run. A store of sessions that is another database has nothing to refer to, and all messages are the run's own.
+//! A message is stored once. The messages that the run's session or thread has are not copied: the
+//! run refers to the entries of a version of it, which never change, whatever the session does
+//! later. The others belong to the run. A store of sessions that is another database has nothing to
+//! refer to, and all messages are the run's own.
 
 use std::ops::Range;
 
@@ -66,7 +67,8 @@ struct SessionPart {
     id: i64,
     /// The session's version.
     version: i64,
-    /// The positions of the entries. A thread has others in between, which are not of this conversation.
+    /// The positions of the entries. A thread has others in between, which are not of this
+    /// conversation.
     entries: Vec<Range<i64>>,
 }
 
@@ -93,8 +95,8 @@ impl SessionPart {
 }
 
 impl RunMessages {
-    /// Finds out which messages of a request a session of this database has. Returns where the messages are to
-    /// be, and each as JSON.
+    /// Finds out which messages of a request a session of this database has. Returns where the
+    /// messages are to be, and each as JSON.
     ///
     /// Not in the transaction that starts the run: entries of a version do not change.
     pub(super) async fn find(
@@ -167,7 +169,8 @@ impl RunMessages {
 
     /// Returns the messages, each as JSON.
     ///
-    /// Fails with [`SessionDeleted`](JournalError::SessionDeleted) if the session that has some of them is gone.
+    /// Fails with [`SessionDeleted`](JournalError::SessionDeleted) if the session that has some of
+    /// them is gone.
     pub(super) async fn read(
         &self,
         database: &dyn Sql,

@@ -63,8 +63,8 @@ impl RunQuery {
         self
     }
 
-    /// Sets the status. A run that a list shows as [`Unreadable`](RunStatus::Unreadable) has another one in
-    /// the database, by which it is found.
+    /// Sets the status. A run that a list shows as [`Unreadable`](RunStatus::Unreadable) has
+    /// another one in the database, by which it is found.
     #[must_use]
     pub const fn status(mut self, status: RunStatus) -> Self {
         self.status = Some(status);

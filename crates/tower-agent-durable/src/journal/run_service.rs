@@ -81,8 +81,8 @@ where
     let context = request.context().clone();
     let is_outermost = !context.path().contains('/');
     if !is_outermost {
-        // A sub-agent is part of the run: it has no start and no end of its own. But its calls need the
-        // run's steps, so a misplaced journal fails here and not at the first call.
+        // A sub-agent is part of the run: it has no start and no end of its own. But its calls need
+        // the run's steps, so a misplaced journal fails here and not at the first call.
         Steps::of(&context, || format!("agent `{}`", context.path()))?.enter(&context);
         return inner
             .oneshot(request)
@@ -91,8 +91,8 @@ where
     }
     // Before anything is written: who waits here loses nothing.
     let _turn = runs.acquire().await;
-    // The session stores that a journal takes part before the journal starts the run: a crash in between
-    // then leaves the open calls to the journal, and nobody repeats them unseen.
+    // The session stores that a journal takes part before the journal starts the run: a crash in
+    // between then leaves the open calls to the journal, and nobody repeats them unseen.
     let open = OpenCalls::of(&context);
     if let Some(open) = &open {
         open.note_journal().await?;
@@ -154,7 +154,8 @@ fn beats(journal: &impl Journal, run: &OpenRun) -> Option<DropGuard> {
 /// Returns the checkpoint of a run, also if a layer has answered for it.
 fn checkpoint_of(response: &AgentResponse, request: &AgentRequest) -> Checkpoint {
     let context = request.context();
-    // A layer has replaced the interrupts by a response of its own. The calls still wait, so the run does.
+    // A layer has replaced the interrupts by a response of its own. The calls still wait, so the
+    // run does.
     if response.interrupts().is_empty() && !context.interrupts().is_empty() {
         return request.checkpoint();
     }

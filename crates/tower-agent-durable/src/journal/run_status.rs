@@ -7,7 +7,8 @@ use crate::error::StoreError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RunStatus {
-    /// A process executes it, or has stopped while it did: [`is_alive`](super::RunInfo::is_alive) says which.
+    /// A process executes it, or has stopped while it did: [`is_alive`](super::RunInfo::is_alive)
+    /// says which.
     Running,
     /// It waits for resolutions.
     Waiting,
@@ -36,7 +37,8 @@ impl RunStatus {
         }
     }
 
-    /// Returns the status of this name, or [`Unreadable`](Self::Unreadable) for a name of a later version.
+    /// Returns the status of this name, or [`Unreadable`](Self::Unreadable) for a name of a later
+    /// version.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
         let all = [

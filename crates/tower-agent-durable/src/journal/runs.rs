@@ -41,7 +41,8 @@ use crate::user_data;
 /// # }
 /// ```
 ///
-/// A run that works shows it with a [heartbeat](RunInfo::HEARTBEAT). Start the others again after a crash:
+/// A run that works shows it with a [heartbeat](RunInfo::HEARTBEAT). Start the others again after a
+/// crash:
 ///
 /// ```
 /// # use std::time::SystemTime;
@@ -125,8 +126,8 @@ impl Runs {
 
     /// Returns a page of runs, those that started last first. It reads no conversation.
     ///
-    /// A run whose end cannot be read, such as one that a later version of this crate has written, has
-    /// the status [`Unreadable`](RunStatus::Unreadable); [`get`](Self::get) returns why.
+    /// A run whose end cannot be read, such as one that a later version of this crate has written,
+    /// has the status [`Unreadable`](RunStatus::Unreadable); [`get`](Self::get) returns why.
     ///
     /// ```
     /// # use tower_agent_durable::Sqlite;
@@ -221,20 +222,20 @@ impl Runs {
             .collect()
     }
 
-    /// Returns the request that continues a run; give it to the agent that began the run. For a run that
-    /// has stopped, failed or completed it is the same request again, which executes only the steps that
-    /// are not done. For a run that waits it is the one that resumes it: add its
+    /// Returns the request that continues a run; give it to the agent that began the run. For a run
+    /// that has stopped, failed or completed it is the same request again, which executes only the
+    /// steps that are not done. For a run that waits it is the one that resumes it: add its
     /// [resolutions](AgentRequest::with_resolutions). Interrupts that have
     /// [expired](tower_agent::Interrupt::with_expiry) have theirs.
     ///
-    /// Tools, callbacks and the answer format that were given with the run are not part of it; add them
-    /// again.
+    /// Tools, callbacks and the answer format that were given with the run are not part of it; add
+    /// them again.
     ///
     /// # Errors
     ///
     /// Fails if the run does not exist, or was cancelled, and with
-    /// [`SessionDeleted`](JournalError::SessionDeleted) if it was begun in a session of this database that was
-    /// deleted.
+    /// [`SessionDeleted`](JournalError::SessionDeleted) if it was begun in a session of this
+    /// database that was deleted.
     pub async fn request(&self, run: impl Into<RunKey>) -> Result<AgentRequest, JournalError> {
         let key = run.into();
         loop {
@@ -242,7 +243,8 @@ impl Runs {
             let row = rows.first().ok_or_else(|| unknown(&key))?;
             RunStatus::of_open_run(&key.run, row.text("status")?)?;
             match self.next_request(row, &key).await {
-                // The messages may be those of a later request, which has come since the row was read.
+                // The messages may be those of a later request, which has come since the row was
+                // read.
                 Err(JournalError::Store(StoreError::Data(why))) => {
                     let now = self.row(&key).await?;
                     if now.number::<u64>("epoch")? == row.number::<u64>("epoch")? {
@@ -286,8 +288,8 @@ impl Runs {
         run_messages::parse(&texts)
     }
 
-    /// Cancels a run: its process stops before its next step, and the run cannot continue. A run that has
-    /// completed stays completed.
+    /// Cancels a run: its process stops before its next step, and the run cannot continue. A run
+    /// that has completed stays completed.
     ///
     /// # Errors
     ///
@@ -326,8 +328,10 @@ impl Runs {
     /// Deletes the runs that have completed, failed or were cancelled before this time, with their
     /// steps; returns their number. Call it periodically.
     ///
-    /// A run that is running or waits is not deleted: see [`delete_untouched`](Self::delete_untouched). A deleted run is forgotten: started again under
-    /// the same id, it makes all of its calls. So keep runs for longer than anyone may start them again.
+    /// A run that is running or waits is not deleted: see
+    /// [`delete_untouched`](Self::delete_untouched). A deleted run is forgotten: started again
+    /// under the same id, it makes all of its calls. So keep runs for longer than anyone may start
+    /// them again.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -356,12 +360,12 @@ impl Runs {
         self.delete_all(DELETE_ENDED, &values).await
     }
 
-    /// Deletes the runs that nothing has happened to since this time, whatever their status, with their
-    /// steps; returns their number. Those that wait for an answer which never comes, and those whose process
-    /// has died, are among them.
+    /// Deletes the runs that nothing has happened to since this time, whatever their status, with
+    /// their steps; returns their number. Those that wait for an answer which never comes, and
+    /// those whose process has died, are among them.
     ///
-    /// A run that works has a [heartbeat](RunInfo::HEARTBEAT), so that it is not deleted if the time is a
-    /// minute ago or more.
+    /// A run that works has a [heartbeat](RunInfo::HEARTBEAT), so that it is not deleted if the
+    /// time is a minute ago or more.
     ///
     /// # Errors
     ///
@@ -371,8 +375,8 @@ impl Runs {
         self.delete_all(DELETE_UNTOUCHED, &values).await
     }
 
-    /// Deletes everything that the database has of a user, as its `delete_user` does: durable runs, and the
-    /// sessions and threads in it. Returns their number.
+    /// Deletes everything that the database has of a user, as its `delete_user` does: durable runs,
+    /// and the sessions and threads in it. Returns their number.
     ///
     /// # Errors
     ///
@@ -416,8 +420,8 @@ fn summary(row: &Row) -> Result<Option<RunSummary>, StoreError> {
 }
 
 impl RunInfo {
-    /// Reads a run, also one whose end cannot be read: a run of a later version must not hide the others
-    /// from the operator.
+    /// Reads a run, also one whose end cannot be read: a run of a later version must not hide the
+    /// others from the operator.
     fn read_or_mark(row: &Row) -> Result<Self, JournalError> {
         match summary(row) {
             Ok(end) => Self::read(row, end),

@@ -8,16 +8,16 @@ use crate::error::StoreError;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::json;
 
-/// The name of a step of a run. It depends on the place of the step in the run, not on time, so a run
-/// that is started again gives a step the same name.
+/// The name of a step of a run. It depends on the place of the step in the run, not on time, so a
+/// run that is started again gives a step the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct StepId {
     /// The run.
     pub run: Arc<str>,
-    /// The number of the request: 1 for the one that started the run, and one more for each that resumed
-    /// it. For a tool call and its values, which may stay open during several requests, the number of the
-    /// one that began the conversation.
+    /// The number of the request: 1 for the one that started the run, and one more for each that
+    /// resumed it. For a tool call and its values, which may stay open during several requests, the
+    /// number of the one that began the conversation.
     pub input: u32,
     /// The [path](tower_agent::RunContext::step_path) of the agents and tool calls that contain it.
     pub path: Arc<str>,

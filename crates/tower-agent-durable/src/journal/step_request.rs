@@ -197,9 +197,10 @@ fn add_messages(request: &ModelRequest, fingerprint: &mut Fingerprint) -> Result
         Ok(())
     })?;
     let hashes: Vec<_> = hashes.chunks_exact(LENGTH).collect();
-    // Each message has a part, so that an error names the one that differs; but a fingerprint of all of
-    // them would make the journal grow with the square of the turns. So all but the latest share one hash,
-    // in whole blocks, so that another message at the end leaves the names of the others.
+    // Each message has a part, so that an error names the one that differs; but a fingerprint of
+    // all of them would make the journal grow with the square of the turns. So all but the latest
+    // share one hash, in whole blocks, so that another message at the end leaves the names of the
+    // others.
     let earlier = hashes.len().saturating_sub(1) / LATEST * LATEST;
     if let Some(hash) = hashes[..earlier].last() {
         fingerprint.push(format!("messages[..{earlier}]"), hash);

@@ -26,7 +26,8 @@ use crate::error::StoreError;
 #[derive(Clone)]
 pub(super) struct DurableLayer<J>(pub(super) J);
 
-/// Always ready, and waits for the inner service in the call: a step that is replayed does not need it.
+/// Always ready, and waits for the inner service in the call: a step that is replayed does not need
+/// it.
 #[derive(Clone)]
 pub(super) struct StepService<S, J> {
     inner: S,
@@ -64,8 +65,8 @@ where
     fn call(&mut self, mut request: R) -> Self::Future {
         let inner = self.inner.clone();
         if request.data().get::<InStep>().is_some() {
-            // An agent that is durable by itself, here as a sub-agent, has a second layer. The outer one has
-            // named the step; two names would count it twice.
+            // An agent that is durable by itself, here as a sub-agent, has a second layer. The
+            // outer one has named the step; two names would count it twice.
             return Box::pin(make_call(inner, request));
         }
         request.data().insert(InStep);
@@ -110,7 +111,8 @@ where
         let context = request.context();
         let steps = Steps::of(context, || CallSite::of(&request).to_string())?;
         let step = steps.name(request.kind(), context)?;
-        // Code inside may change the arguments, and an operator looks for the key that the tool had.
+        // Code inside may change the arguments, and an operator looks for the key that the tool
+        // had.
         request = request.keep_key();
         if step.kind != StepKind::Model
             && let Some(key) = steps
@@ -120,8 +122,8 @@ where
         {
             request = request.with_key(&key);
         }
-        // A call that was asked about keeps the key that the question shows, so that `RunAgain` cannot make the
-        // service act twice.
+        // A call that was asked about keeps the key that the question shows, so that `RunAgain`
+        // cannot make the service act twice.
         let stored = Question::stored(&request)?;
         if let Some(question) = &stored {
             request = request.with_key(question.idempotency_key());
@@ -137,7 +139,8 @@ where
             check(&step, question.fingerprint(), &intent)?;
             earlier = question.number_before(&steps.run.id);
         }
-        // From here on the journal has the start: a crash at any later point leaves an unfinished step.
+        // From here on the journal has the start: a crash at any later point leaves an unfinished
+        // step.
         let (mut lease, is_unfinished) = match journal.begin(&steps.run, &step, &intent).await? {
             Begun::Fresh(lease) => {
                 if let Err(refused) = steps.check_new(&step).await {
@@ -155,7 +158,8 @@ where
             Begun::Unfinished(lease, then) => {
                 check(&step, &then.fingerprint, &intent)?;
                 steps.reach(&step, false);
-                // The tool may have been declared differently when the attempt was made. Both must allow it.
+                // The tool may have been declared differently when the attempt was made. Both must
+                // allow it.
                 (lease, !(intent.is_repeatable && then.is_repeatable))
             }
         };
@@ -164,8 +168,8 @@ where
         let known = match known_answer(&request, stored, own) {
             Ok(known) => known,
             Err(interrupt) => {
-                // No attempt of this run is in doubt. Left in the journal, its step would look unfinished and
-                // add a second question.
+                // No attempt of this run is in doubt. Left in the journal, its step would look
+                // unfinished and add a second question.
                 if is_asked_by_earlier_run {
                     journal.release(&lease).await?;
                 }
@@ -173,7 +177,8 @@ where
             }
         };
         match &known {
-            // The call still goes through its callbacks and layers; `AnswerUnfinished` answers it innermost.
+            // The call still goes through its callbacks and layers; `AnswerUnfinished` answers it
+            // innermost.
             Some((_, answer)) => {
                 // The tool, which may have called agents, is not called.
                 steps.reach(&step, true);
@@ -187,8 +192,8 @@ where
         let (inside, log) = EffectLog::collect(request.context(), effects_id(&step));
         let mut result = make_call(inner, request.clone().in_context(inside)).await;
         match end_of(&request, &intent, &lease, &result) {
-            // The operator's answer must survive: something around the tool waits, and without this step the
-            // next request would call the tool.
+            // The operator's answer must survive: something around the tool waits, and without this
+            // step the next request would call the tool.
             End::Release if known.is_some() => {}
             End::Commit => {
                 // Before it is stored, so that the replayed message has the same id.
@@ -203,12 +208,12 @@ where
                     outcome.map_err(|error| JournalError::from(StoreError::data(error)))?;
                 let ending = ending_after_response(&request).filter(|_| result.is_ok());
                 if let Outcome::Error(error) = &outcome {
-                    // The journal stores errors without their sources. A callback that looks for a source must
-                    // decide now as it will in a replay.
+                    // The journal stores errors without their sources. A callback that looks for a
+                    // source must decide now as it will in a replay.
                     result = Err(as_stored(error)?);
                 }
-                // The response leaves this function only once it is stored: whoever acts on it, such as the next
-                // model call, must not be ahead of the journal.
+                // The response leaves this function only once it is stored: whoever acts on it,
+                // such as the next model call, must not be ahead of the journal.
                 journal
                     .commit(&lease, &Record::new(outcome, log.effects(), ending))
                     .await?;
@@ -254,8 +259,8 @@ enum End {
     Ask,
 }
 
-/// Decides how a step ends. A result that a replay may repeat is committed; a call that is to be made again
-/// is released; one that may have acted, and must not be repeated, stays in the journal.
+/// Decides how a step ends. A result that a replay may repeat is committed; a call that is to be
+/// made again is released; one that may have acted, and must not be repeated, stays in the journal.
 fn end_of<R: StepRequest>(
     request: &R,
     intent: &Intent,
@@ -266,8 +271,8 @@ fn end_of<R: StepRequest>(
     match result {
         // A layer has replaced an interrupt by a response: the call is still to be made.
         Ok(_) if is_waiting(request) => End::Release,
-        // A layer inside a sub-agent has answered for an aborted run. The abort may come from the journal,
-        // so the answer is not the agent's.
+        // A layer inside a sub-agent has answered for an aborted run. The abort may come from the
+        // journal, so the answer is not the agent's.
         Ok(_) if request.is_agent() && request.context().aborted().is_some() => End::Release,
         Ok(_) => End::Commit,
         // The journal has failed below, as in a sub-agent, and cannot be written here either.
@@ -276,7 +281,8 @@ fn end_of<R: StepRequest>(
             ErrorKind::Interrupted => End::Release,
             ErrorKind::Aborted if intent.is_repeatable => End::Release,
             ErrorKind::Aborted => End::Leave,
-            // The tool may have acted before it was stopped, and the run itself is still alive to ask.
+            // The tool may have acted before it was stopped, and the run itself is still alive to
+            // ask.
             ErrorKind::Timeout | ErrorKind::Cancelled if !intent.is_repeatable => End::Ask,
             // The model reads the error, so a replay must show it the same one.
             _ if is_tool => End::Commit,
@@ -286,8 +292,8 @@ fn end_of<R: StepRequest>(
     }
 }
 
-/// Returns the operator's answer about an earlier attempt, with its question; `None` if the call is to be
-/// made.
+/// Returns the operator's answer about an earlier attempt, with its question; `None` if the call is
+/// to be made.
 fn known_answer<R: StepRequest>(
     request: &R,
     stored: Option<Question>,
@@ -299,7 +305,8 @@ fn known_answer<R: StepRequest>(
             .as_ref()
             .is_none_or(|stored| stored.number() != own.number())
     });
-    // The older attempt first. If the operator lets it run again, the later one still needs an answer.
+    // The older attempt first. If the operator lets it run again, the later one still needs an
+    // answer.
     for mut question in stored.into_iter().chain(own) {
         match question.answer(request)? {
             Unfinished::RunAgain => {}

@@ -80,8 +80,9 @@ impl Steps {
             kind,
             nth: 0,
         };
-        // A tool call may stay open during several requests, in which the turns count on. It must find its
-        // step and its values again, so neither the request nor the turn is part of their names.
+        // A tool call may stay open during several requests, in which the turns count on. It must
+        // find its step and its values again, so neither the request nor the turn is part of their
+        // names.
         if is_tool || is_value && context.tool_call_id().is_some() {
             step.input = self.run.conversation;
             step.iteration = 0;
@@ -94,8 +95,8 @@ impl Steps {
         let count = seen.counts.entry(step.clone()).or_default();
         step.nth = *count;
         *count += 1;
-        // Retries of the model are inside its step. A second step after a failed one comes from a retry
-        // around the agent, which would read the stored results of the failed try.
+        // Retries of the model are inside its step. A second step after a failed one comes from a
+        // retry around the agent, which would read the stored results of the failed try.
         if step.kind == StepKind::Model && seen.failed.contains(&step.path) {
             return Err(JournalError::Repeated { step });
         }
@@ -119,8 +120,8 @@ impl Steps {
 
     /// Fails if a step that the journal does not have shows that the program is another one.
     pub(super) async fn check_new(&self, step: &StepId) -> Result<(), JournalError> {
-        // Members of a team that run at once are polled one after another: those after the member that makes
-        // this step must have their turn to begin.
+        // Members of a team that run at once are polled one after another: those after the member
+        // that makes this step must have their turn to begin.
         for _ in 0..TURNS {
             if self.missed_by(step).is_none() {
                 return Ok(());

@@ -376,7 +376,8 @@ async fn write(
     let mut values = vec![id.into(), (&key).into(), lease.attempt.into()];
     values.extend_from_slice(more);
     let mut written = tx.execute(sql, &values).await?;
-    // A database that was killed meanwhile has lost the beginning of the step, but not whose the run is.
+    // A database that was killed meanwhile has lost the beginning of the step, but not whose the
+    // run is.
     if written == 0
         && let Some(intent) = &lease.unsynced
         && add_step(&mut *tx, id, lease, intent).await?
@@ -384,15 +385,15 @@ async fn write(
         written = tx.execute(sql, &values).await?;
     }
     if written != 1 {
-        // Another attempt has begun or ended the step since. The epoch is this process's, so it is a
-        // second call in this process, or a lease that was used twice.
+        // Another attempt has begun or ended the step since. The epoch is this process's, so it is
+        // a second call in this process, or a lease that was used twice.
         return Err(taken_over(&lease.run));
     }
     Ok(tx.commit().await?)
 }
 
-/// Returns the id of the run's row, or fails unless this process has the run. The update locks the row, so
-/// that no other process takes the run over before the transaction ends.
+/// Returns the id of the run's row, or fails unless this process has the run. The update locks the
+/// row, so that no other process takes the run over before the transaction ends.
 async fn check(tx: &mut dyn Transaction, run: &OpenRun) -> Result<i64, JournalError> {
     let values = [run.row.into(), now().into()];
     let Some(row) = tx.fetch_all(CHECK, &values).await?.pop() else {
@@ -415,7 +416,8 @@ pub(super) fn unknown(key: &RunKey) -> JournalError {
     JournalError::UnknownRun { run }
 }
 
-/// Returns the end of a run that has not completed, if it has one, without the messages of its request.
+/// Returns the end of a run that has not completed, if it has one, without the messages of its
+/// request.
 pub(super) fn ended(row: &Row) -> Result<Option<RunEnd>, JournalError> {
     Ok(row
         .optional_text("ended")?
@@ -423,8 +425,8 @@ pub(super) fn ended(row: &Row) -> Result<Option<RunEnd>, JournalError> {
         .transpose()?)
 }
 
-/// Returns the name of a step in the table. Messages with long ids make long names, which the index of a
-/// database cannot have.
+/// Returns the name of a step in the table. Messages with long ids make long names, which the index
+/// of a database cannot have.
 fn stored_key(step: &StepId) -> String {
     let key = step.key();
     if ids::check("step", &key, ids::ID).is_ok() {
@@ -436,7 +438,8 @@ fn stored_key(step: &StepId) -> String {
     )
 }
 
-/// Returns the hash of a record together with its step, by which a change in the database is noticed.
+/// Returns the hash of a record together with its step, by which a change in the database is
+/// noticed.
 fn digest(record: &str, step: &StepId) -> String {
     let hash = fingerprint::hash_of(record.as_bytes(), step.key().as_bytes());
     fingerprint::digits(&hash)

@@ -24,8 +24,8 @@ pub enum Unfinished {
     /// It failed; the model reads why.
     Failed(String),
     /// It was not done: call the tool, with the same
-    /// [key](tower_agent::ToolRequest::idempotency_key). Only if the process has stopped: otherwise it may
-    /// be about to make the call.
+    /// [key](tower_agent::ToolRequest::idempotency_key). Only if the process has stopped: otherwise
+    /// it may be about to make the call.
     RunAgain,
 }
 
@@ -60,8 +60,8 @@ impl From<Unfinished> for Value {
     }
 }
 
-/// Directly around the tools: answers a call that was made before, so that everything around it sees
-/// its response.
+/// Directly around the tools: answers a call that was made before, so that everything around it
+/// sees its response.
 #[derive(Clone, Copy)]
 pub(super) struct AnswerUnfinished;
 

@@ -11,8 +11,8 @@ pub(super) fn read<T: DeserializeOwned>(text: &str, newest: u32) -> Result<T, St
     struct VersionHead {
         version: u32,
     }
-    // The version alone first: the fields of a later version may not be readable at all, and the error
-    // must then say that, and not name a field.
+    // The version alone first: the fields of a later version may not be readable at all, and the
+    // error must then say that, and not name a field.
     let VersionHead { version: found } = serde_json::from_str(text).map_err(StoreError::data)?;
     if found > newest {
         return Err(StoreError::NewerFormat { found, newest });

@@ -26,7 +26,8 @@ impl Busy {
     /// Waits until nothing is written to the session.
     pub(super) async fn wait_for(&self, key: &SessionKey) {
         loop {
-            // The lock is free again before the wait, and a later write may have begun after it: look again.
+            // The lock is free again before the wait, and a later write may have begun after it:
+            // look again.
             let Some(done) = self.map().get(key).cloned() else {
                 return;
             };

@@ -63,10 +63,11 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Returns whether this request began the run, which has stored these messages, and may be made again.
+    /// Returns whether this request began the run, which has stored these messages, and may be made
+    /// again.
     pub(super) fn is_of(&self, request: &AgentRequest, stored: &Messages) -> bool {
-        // The run id alone is not enough: a caller may give it to another message. A claim stores the
-        // request's messages last.
+        // The run id alone is not enough: a caller may give it to another message. A claim stores
+        // the request's messages last.
         let sent = request.messages();
         let from = stored.len().saturating_sub(sent.len());
         self.run.as_deref() == Some(request.context().run_id())
@@ -160,9 +161,9 @@ pub(super) fn write_entries(
     Ok(entries)
 }
 
-/// Returns the number of messages, from the first on, that no longer change; the first `known` are known
-/// not to. A message with an open call may still change, and so may everything after it. So may the last
-/// calls until a message follows their results, which a run may still put in order.
+/// Returns the number of messages, from the first on, that no longer change; the first `known` are
+/// known not to. A message with an open call may still change, and so may everything after it. So
+/// may the last calls until a message follows their results, which a run may still put in order.
 pub(super) fn settled(messages: &Messages, known: usize) -> usize {
     let mut open: Vec<(Arc<str>, usize)> = Vec::new();
     for (index, message) in messages.range(known).enumerate() {
@@ -188,8 +189,8 @@ pub(super) fn settled(messages: &Messages, known: usize) -> usize {
         .max(known)
 }
 
-/// Returns the number of messages that two conversations have in common, from the first on. The contents
-/// are compared as well as the ids, since a changed message keeps its id.
+/// Returns the number of messages that two conversations have in common, from the first on. The
+/// contents are compared as well as the ids, since a changed message keeps its id.
 pub(super) fn common(one: &Messages, other: &Messages) -> usize {
     one.iter()
         .zip(other.iter())
@@ -197,8 +198,8 @@ pub(super) fn common(one: &Messages, other: &Messages) -> usize {
         .count()
 }
 
-/// Gives an id to each message of a request that has none, before the request is stored: the run must not
-/// give it another one later. `known` is the number of messages that the session has.
+/// Gives an id to each message of a request that has none, before the request is stored: the run
+/// must not give it another one later. `known` is the number of messages that the session has.
 pub(super) fn identify(request: &mut AgentRequest, known: usize) {
     let run = request.context().run_id().to_owned();
     let messages = request.messages_mut();

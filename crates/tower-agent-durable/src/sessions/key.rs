@@ -13,8 +13,9 @@ use crate::ids;
 /// The user is part of the key, so that the session of another user is unknown. Take it from what
 /// the server knows, such as a login, and never from what the client says.
 ///
-/// The databases keep a session whose application and user have up to 512 bytes each, and its name up to
-/// 1,024, without NUL characters. They refuse any other with [`StoreError::Id`](crate::StoreError::Id).
+/// The databases keep a session whose application and user have up to 512 bytes each, and its name
+/// up to 1,024, without NUL characters. They refuse any other with
+/// [`StoreError::Id`](crate::StoreError::Id).
 ///
 /// ```
 /// use tower_agent::AgentRequest;

@@ -47,8 +47,8 @@ const LEASE: Duration = Duration::from_secs(30);
 /// layer inside the agent's builder, and two layers around one another are
 /// [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest) errors.
 ///
-/// A retry may stand on either side. Outside, it repeats the call with a clone of the request, which
-/// continues where the failed attempt stopped and adds nothing twice.
+/// A retry may stand on either side. Outside, it repeats the call with a clone of the request,
+/// which continues where the failed attempt stopped and adds nothing twice.
 ///
 /// # One run at a time
 ///
@@ -66,7 +66,8 @@ const LEASE: Duration = Duration::from_secs(30);
 ///
 /// The [checkpoint](tower_agent::AgentResponse::checkpoint) of the run, so that a failed or
 /// interrupted run resumes, and the session's state. Messages are stored as the caller sees them,
-/// in clear text: a [redaction](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/redact) of
+/// in clear text: a
+/// [redaction](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/redact) of
 /// model calls hides the user's text from the model, and not from the store. What it hides from the
 /// conversation itself is in the checkpoint, so that numbered placeholders can be restored. Keep
 /// the database where neither users nor clients can read or change it.
@@ -76,15 +77,15 @@ const LEASE: Duration = Duration::from_secs(30);
 ///
 /// # A caller that goes away
 ///
-/// If the future or the stream of a run is dropped, a task of the Tokio runtime stores the progress;
-/// the next run of the session in this process waits for it. [`finish`](Self::finish) waits for all
-/// of them, before a program ends.
+/// If the future or the stream of a run is dropped, a task of the Tokio runtime stores the
+/// progress; the next run of the session in this process waits for it. [`finish`](Self::finish)
+/// waits for all of them, before a program ends.
 ///
 /// # A store that fails
 ///
-/// Before the run: the call fails with [`Store`](tower_agent::ErrorKind::Store), and the model is not
-/// called. After the run: the error's source is [`NotStored`](super::NotStored), with the response,
-/// and a method to store it later.
+/// Before the run: the call fails with [`Store`](tower_agent::ErrorKind::Store), and the model is
+/// not called. After the run: the error's source is [`NotStored`](super::NotStored), with the
+/// response, and a method to store it later.
 pub struct SessionLayer<S>(SessionConfig<S>);
 
 impl<S: SessionStore> SessionLayer<S> {

@@ -36,8 +36,8 @@ pub(super) struct Mark {
 
 /// Enters a run. Returns nothing for a call that is part of a run that has its session.
 pub(super) fn enter(context: &RunContext) -> Result<Option<(Entry, Mark)>> {
-    // Looked at and changed in one step: two clones of a request may be called at once, and only one of
-    // them may enter.
+    // Looked at and changed in one step: two clones of a request may be called at once, and only
+    // one of them may enter.
     let is_inside = !context.path().is_empty() || context.tool_call_id().is_some();
     let before = context.values().update(KEY, |stage: &mut Stage| {
         let next = if is_inside { *stage } else { Stage::Active };

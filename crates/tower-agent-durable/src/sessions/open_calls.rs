@@ -1,5 +1,5 @@
-//! The agreement of a session and a journal inside it on the calls that were open before a run: the journal
-//! may repeat them, the session alone may not.
+//! The agreement of a session and a journal inside it on the calls that were open before a run: the
+//! journal may repeat them, the session alone may not.
 
 use std::sync::Arc;
 

@@ -28,8 +28,8 @@ const LEAST: Duration = Duration::from_millis(100);
 
 /// A run that has its session. Whatever happens to it, its progress is stored.
 ///
-/// Everything is written by tasks, since a write that is cancelled halfway leaves unknown whether it
-/// has happened.
+/// Everything is written by tasks, since a write that is cancelled halfway leaves unknown whether
+/// it has happened.
 pub(super) struct Running<S: SessionStore> {
     writer: Arc<Mutex<Writer<S>>>,
     key: SessionKey,
@@ -110,8 +110,8 @@ impl<S: SessionStore> Running<S> {
         let open = OpenCalls::new(writer.clone(), over.clone());
         open.offer(request.context());
         let mut request = request.with_checkpoint(loaded);
-        // The open calls of a lost process are safe only in a journal: fail before the first one if none has
-        // taken the run over.
+        // The open calls of a lost process are safe only in a journal: fail before the first one if
+        // none has taken the run over.
         if is_again {
             request = request.with_callbacks(Bundle::new().on_agent(open.guard()));
         }
@@ -129,7 +129,8 @@ impl<S: SessionStore> Running<S> {
         (running, request)
     }
 
-    /// Renews the lease while the run lasts, in a task, so that a run that is not polled keeps its session.
+    /// Renews the lease while the run lasts, in a task, so that a run that is not polled keeps its
+    /// session.
     fn renew(&self, every: Duration) {
         let writer = self.writer.clone();
         let over = self.over.clone();
@@ -141,14 +142,15 @@ impl<S: SessionStore> Running<S> {
                 .is_some()
             {
                 let mut writer = writer.lock().await;
-                // The end of the run may have been written while this task waited for the lock. A claim
-                // after it would lock the session again.
+                // The end of the run may have been written while this task waited for the lock. A
+                // claim after it would lock the session again.
                 if over.is_cancelled() {
                     return;
                 }
                 match writer.claim().await {
                     Err(error) if error.is_conflict() => return lost.cancel(),
-                    // The lease lasts for another try. If it ends meanwhile, the next write says so.
+                    // The lease lasts for another try. If it ends meanwhile, the next write says
+                    // so.
                     Err(error) => tracing::warn!(error = %error.to_string().escape_debug(), "failed to renew the lease of a session"),
                     Ok(()) => {}
                 }

@@ -73,12 +73,14 @@ async fn run<A: AgentService, S: SessionStore>(
     let (mut running, request) = Running::begin(&config, key, request, entry).await?;
     mark.stored();
     Accepted::tell(&request);
-    // The clone shares the run's conversation, from which the progress is read if the call gives none.
+    // The clone shares the run's conversation, from which the progress is read if the call gives
+    // none.
     let outer = request.clone();
     let call = async { agent.oneshot(request).await.map_err(lift) };
     let result = match running.lost().run_until_cancelled(call).await {
         Some(result) => result,
-        // Two runs of one session would answer the same message twice. Dropping the call stops this one.
+        // Two runs of one session would answer the same message twice. Dropping the call stops this
+        // one.
         None => {
             let message = "another run has taken the session, because this one could not renew its \
                            lease; its progress is in the error's checkpoint, and not stored";
@@ -114,8 +116,8 @@ fn with_conversation(
     request.mark(&mut response, None, Origin::Service);
     let checkpoint = response.checkpoint();
     let progress = request.checkpoint();
-    // A response that a layer has created may have an earlier turn. The session's turn must not go back, or
-    // the next request would continue from before this run.
+    // A response that a layer has created may have an earlier turn. The session's turn must not go
+    // back, or the next request would continue from before this run.
     if checkpoint.head.turn < progress.head.turn {
         return (response, progress.with_messages(checkpoint.messages));
     }

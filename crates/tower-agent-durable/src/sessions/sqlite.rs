@@ -60,8 +60,8 @@ impl Sqlite {
         let now = now();
         let from = signed(append.from as u64);
         let mut tx = self.begin().await?;
-        // Counted over all sessions and never taken back, so that a version is not used twice for a key,
-        // also after a delete.
+        // Counted over all sessions and never taken back, so that a version is not used twice for a
+        // key, also after a delete.
         let (version,): (i64,) = sqlx::query_as(NEXT_VERSION)
             .fetch_one(tx.connection())
             .await

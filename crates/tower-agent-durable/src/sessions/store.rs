@@ -10,8 +10,8 @@ use crate::error::StoreError;
 /// Stores sessions, each as a head and a list of entries.
 ///
 /// Both are JSON texts that a store keeps as they are: [`SessionLayer`](crate::SessionLayer) writes
-/// them, and [`Session`](crate::Session) reads them. The head is small and is replaced with every write. Entries are only added; a write
-/// may put new entries in the place of the last ones.
+/// them, and [`Session`](crate::Session) reads them. The head is small and is replaced with every
+/// write. Entries are only added; a write may put new entries in the place of the last ones.
 ///
 /// # Writing one of your own
 ///

@@ -64,8 +64,8 @@ impl<S: SessionStore> Writer<S> {
         state: Map<String, Value>,
     ) -> Result<(), StoreError> {
         if self.is_lost {
-            // No journal took the run over, so the calls that the previous process may have started are
-            // still unknown. The session stays as that process left it, free for the next try.
+            // No journal took the run over, so the calls that the previous process may have started
+            // are still unknown. The session stays as that process left it, free for the next try.
             return self.write(Some(self.claim_until(0))).await;
         }
         self.checkpoint = checkpoint;
@@ -75,8 +75,8 @@ impl<S: SessionStore> Writer<S> {
 
     async fn write(&mut self, claim: Option<Claim>) -> Result<(), StoreError> {
         match self.try_write(claim.clone()).await {
-            // An earlier write of this run may have been written although its answer was lost. Without this
-            // look, the run would take itself for another one and lose its session.
+            // An earlier write of this run may have been written although its answer was lost.
+            // Without this look, the run would take itself for another one and lose its session.
             Err(error) if error.is_conflict() => match self.adopt().await? {
                 // The last write of a run is the only one without a claim: it was this one.
                 Some(head) if head.claim.is_none() && claim.is_none() => Ok(()),
@@ -103,8 +103,9 @@ impl<S: SessionStore> Writer<S> {
 
     async fn try_write(&mut self, claim: Option<Claim>) -> Result<(), StoreError> {
         let Checkpoint { head, messages } = &self.checkpoint;
-        // A settled message is written once, as an entry; the head, which is written each time, has only
-        // those that may still change. So the cost of a write does not grow with the conversation.
+        // A settled message is written once, as an entry; the head, which is written each time, has
+        // only those that may still change. So the cost of a write does not grow with the
+        // conversation.
         let same = common(&self.entries, messages);
         let stays = settled(messages, same);
         let entries = write_entries(messages, same..stays)?;

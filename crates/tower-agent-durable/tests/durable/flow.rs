@@ -1,5 +1,5 @@
-//! The guard of the flow of data in a durable run: after a kill another process knows what was read, finds what is
-//! hidden, and asks nothing twice. The model does what the content says.
+//! The guard of the flow of data in a durable run: after a kill another process knows what was
+//! read, finds what is hidden, and asks nothing twice. The model does what the content says.
 
 use std::path::Path;
 

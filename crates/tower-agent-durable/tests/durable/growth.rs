@@ -23,8 +23,8 @@ const STEP: u64 = 1150;
 const PAGE: u64 = 8192;
 const RUN_TABLES: u64 = 4;
 
-/// Makes turns of 1 kB each, in two messages, in the session that this returns for each. Every turn is a
-/// durable run of its own.
+/// Makes turns of 1 kB each, in two messages, in the session that this returns for each. Every turn
+/// is a durable run of its own.
 async fn make_turns<D>(database: &D, user: &str, session: impl Fn(u32) -> u32)
 where
     D: Journal + SessionStore + Clone,
@@ -64,8 +64,8 @@ fn file_size(folder: &Folder) -> u64 {
         .sum()
 }
 
-/// Returns the bytes of all tables with their indexes, without what is free, and without the server's maps
-/// of what is free, which it makes when it likes.
+/// Returns the bytes of all tables with their indexes, without what is free, and without the
+/// server's maps of what is free, which it makes when it likes.
 fn table_size(server: &Server) -> u64 {
     server.query("VACUUM FULL");
     let size = server.query(
@@ -148,7 +148,8 @@ async fn a_step_has_its_weight_on_a_server() {
     let database = server.connect().await;
     let empty = table_size(&server);
     let steps = make_runs(&database).await;
-    // The last page of a table is as full as it happens to be, and so is that of each of its indexes.
+    // The last page of a table is as full as it happens to be, and so is that of each of its
+    // indexes.
     let last_pages = PAGE * RUN_TABLES;
     let weight = table_size(&server) - empty;
     check_steps(weight.saturating_sub(last_pages), steps);

@@ -1,5 +1,5 @@
-//! The open questions of sessions, durable runs and threads of one database in one list, answered by the
-//! same call.
+//! The open questions of sessions, durable runs and threads of one database in one list, answered
+//! by the same call.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -276,7 +276,8 @@ fn several(asks: bool) -> (Agent, ScriptedModel) {
     (agent.build().unwrap(), model)
 }
 
-/// Returns the conversation as it is stored, after checking that no write has changed what was there.
+/// Returns the conversation as it is stored, after checking that no write has changed what was
+/// there.
 fn appended(store: &Memory) -> Vec<String> {
     let mut entries = Vec::new();
     for append in &store.inner().appends {

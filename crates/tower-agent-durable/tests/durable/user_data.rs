@@ -124,8 +124,8 @@ async fn no_byte_of_a_deleted_user_is_left_in_the_files() {
     assert!(!is_on_disk(&folder, "the secret of bob"));
 }
 
-/// Not only sessions and runs that ended well: one that waits, one that failed, one whose process was lost, a
-/// thread, and texts that were redacted.
+/// Not only sessions and runs that ended well: one that waits, one that failed, one whose process
+/// was lost, a thread, and texts that were redacted.
 #[tokio::test]
 async fn no_byte_of_a_deleted_user_is_left_in_the_tables_of_a_server() {
     let Some(server) = Server::start("deleted-user-server") else {

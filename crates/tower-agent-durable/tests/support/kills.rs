@@ -77,8 +77,8 @@ pub(crate) fn check_no_step_is_repeated(folder: &Path, what: &str) {
     }
 }
 
-/// Fails unless somebody was asked once about each call that was being made when a process was killed and
-/// that changes something, and about no other. `points` are those of that process.
+/// Fails unless somebody was asked once about each call that was being made when a process was
+/// killed and that changes something, and about no other. `points` are those of that process.
 pub(crate) fn check_questions(folder: &Path, points: &[String], what: &str) {
     let mut last = BTreeMap::from([("charge", "never"), ("note", "never"), ("pay", "never")]);
     for point in points {

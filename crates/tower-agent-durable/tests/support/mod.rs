@@ -1,4 +1,5 @@
-//! Helpers for the tests of journals: of the databases here, and of the engines in crates of their own.
+//! Helpers for the tests of journals: of the databases here, and of the engines in crates of their
+//! own.
 
 pub(crate) mod conformance;
 pub(crate) mod fate;

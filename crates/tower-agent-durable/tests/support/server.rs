@@ -18,8 +18,8 @@ pub(crate) struct Server {
     child: Option<Child>,
 }
 
-// The loss of a power cut is not tested. That of a killed server is: by default it confirms a commit before it
-// is made.
+// The loss of a power cut is not tested. That of a killed server is: by default it confirms a
+// commit before it is made.
 const SETTINGS: &[&str] = &["fsync=off", "synchronous_commit=off"];
 
 /// Returns where the programs are, if they are installed; otherwise prints so, or fails if they are

@@ -1,6 +1,6 @@
 //! A run with everything in it: a stream, tools in parallel, a retry, a sub-agent, an approval, a
-//! budget. Its models answer by what they are asked, and everything that is really done is written to a
-//! file.
+//! budget. Its models answer by what they are asked, and everything that is really done is written
+//! to a file.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -288,7 +288,8 @@ impl World {
         }
     }
 
-    /// Makes the run until it waits or has ended, and writes down what it has spent, and how it ended.
+    /// Makes the run until it waits or has ended, and writes down what it has spent, and how it
+    /// ended.
     pub(crate) async fn make(
         &self,
         agent: &Agent,
@@ -307,8 +308,8 @@ impl World {
         Ok(response)
     }
 
-    /// The same in a session: what is asked of it, or answered, is written down before it is sent, and
-    /// sent again if a process has died.
+    /// The same in a session: what is asked of it, or answered, is written down before it is sent,
+    /// and sent again if a process has died.
     pub(crate) async fn go_on_in_session(
         &self,
         database: impl Journal + SessionStore,

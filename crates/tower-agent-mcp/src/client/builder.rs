@@ -42,9 +42,9 @@ impl McpClient {
     /// The process is started when the client connects, and again if it dies. When the client is
     /// dropped, its standard input is closed, and it is killed if it does not exit within 3 s.
     ///
-    /// Of the environment of this process it is given `HOME`, `LANG`, `LOGNAME`, `PATH`, `SHELL`, `TERM`,
-    /// `TMPDIR` and `USER` (on Windows those that programs need there), and nothing else: a server is
-    /// code of others, and the environment has keys. Give it more by name:
+    /// Of the environment of this process it is given `HOME`, `LANG`, `LOGNAME`, `PATH`, `SHELL`,
+    /// `TERM`, `TMPDIR` and `USER` (on Windows those that programs need there), and nothing else: a
+    /// server is code of others, and the environment has keys. Give it more by name:
     ///
     /// ```
     /// use tokio::process::Command;
@@ -69,8 +69,8 @@ impl McpClient {
 
     /// Creates a builder of a client of a server at a URL, over streamable HTTP.
     ///
-    /// `service` is any HTTP service, such as the `HttpClient` of `tower-agent-providers`, and layers
-    /// around it, for example one that authenticates:
+    /// `service` is any HTTP service, such as the `HttpClient` of `tower-agent-providers`, and
+    /// layers around it, for example one that authenticates:
     ///
     /// ```
     /// use http::HeaderValue;
@@ -165,8 +165,8 @@ impl McpClientBuilder {
     ///
     /// Annotations are hints of the server, which can say anything and change them at any time.
     /// Effects decide what is [retried](Effect), and what
-    /// [`Approval::of_effects`](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/approval/struct.Approval.html#method.of_effects) lets pass.
-    /// Use the annotations of servers that you trust like your own tools:
+    /// [`Approval::of_effects`](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/approval/struct.Approval.html#method.of_effects)
+    /// lets pass. Use the annotations of servers that you trust like your own tools:
     ///
     /// ```
     /// # use tower_agent::Effect;
@@ -201,8 +201,9 @@ impl McpClientBuilder {
         self
     }
 
-    /// Authorizes the client by [OAuth](super::oauth). Only for servers [over HTTP](McpClient::http). Defaults to
-    /// none: a layer around the HTTP service may send a token of its own.
+    /// Authorizes the client by [OAuth](super::oauth). Only for servers [over
+    /// HTTP](McpClient::http). Defaults to none: a layer around the HTTP service may send a token
+    /// of its own.
     #[cfg(feature = "oauth")]
     #[cfg_attr(docsrs, doc(cfg(feature = "oauth")))]
     pub fn oauth(mut self, oauth: OAuth) -> Self {
@@ -210,8 +211,8 @@ impl McpClientBuilder {
         self
     }
 
-    /// Adds a directory that the server may work in (a root), relative to that of this process. Defaults to
-    /// none: the server is told that the client has no roots.
+    /// Adds a directory that the server may work in (a root), relative to that of this process.
+    /// Defaults to none: the server is told that the client has no roots.
     ///
     /// A root is a wish. It keeps a server from nothing: limit what its process can read and write.
     pub fn root(mut self, directory: impl Into<PathBuf>) -> Self {
@@ -219,18 +220,18 @@ impl McpClientBuilder {
         self
     }
 
-    /// Sets the least severe log messages that the server is asked for. Defaults to what the server sends
-    /// without being asked: since protocol version 2026-07-28 nothing.
+    /// Sets the least severe log messages that the server is asked for. Defaults to what the server
+    /// sends without being asked: since protocol version 2026-07-28 nothing.
     pub fn log_level(mut self, level: LogLevel) -> Self {
         self.config.log_level = Some(level);
         self
     }
 
-    /// Sets the function that takes the server's log messages, in their order. It must not block: no message
-    /// of the server is read while it runs.
+    /// Sets the function that takes the server's log messages, in their order. It must not block:
+    /// no message of the server is read while it runs.
     ///
-    /// Defaults to a `tracing` event of the target `tower_agent_mcp::server_log`, of the same level, with the
-    /// beginning of the message.
+    /// Defaults to a `tracing` event of the target `tower_agent_mcp::server_log`, of the same
+    /// level, with the beginning of the message.
     pub fn on_log(mut self, on_log: impl Fn(LogMessage) + Send + Sync + 'static) -> Self {
         self.config.on_log = Arc::new(on_log);
         self
@@ -248,9 +249,9 @@ impl McpClientBuilder {
         self
     }
 
-    /// Sets how long a server may take for an answer to `server/discover` before the client connects again
-    /// with `initialize`: servers of earlier versions may be silent at a request that they do not know.
-    /// Only for [`Lifecycle::Auto`]. Defaults to 10 s.
+    /// Sets how long a server may take for an answer to `server/discover` before the client
+    /// connects again with `initialize`: servers of earlier versions may be silent at a request
+    /// that they do not know. Only for [`Lifecycle::Auto`]. Defaults to 10 s.
     pub fn discover_timeout(mut self, timeout: Duration) -> Self {
         self.config.discover_timeout = timeout;
         self
@@ -259,7 +260,9 @@ impl McpClientBuilder {
     /// Sets the maximum time in which a call must be answered or make progress. Defaults to 60 s.
     ///
     /// A server that reports progress, or works on a task, can take as long as it likes. Limit the
-    /// whole call with a [timeout](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/timeout/) around the tools.
+    /// whole call with a
+    /// [timeout](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/timeout/)
+    /// around the tools.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.config.call_timeout = timeout;
         self
@@ -278,7 +281,8 @@ impl McpClientBuilder {
     ///
     /// # Errors
     ///
-    /// Fails if the server cannot be reached or speaks no common protocol version, or if a root is no path.
+    /// Fails if the server cannot be reached or speaks no common protocol version, or if a root is
+    /// no path.
     #[cfg_attr(not(feature = "oauth"), expect(unused_mut))]
     pub async fn connect(mut self) -> Result<McpClient> {
         self.config.list_roots()?;

@@ -49,7 +49,8 @@ impl Config {
             server: server.into(),
             prefix: Arc::from(""),
             filter: Arc::new(|_| true),
-            // Annotations are the server's own word, and an approval or a retry relies on the effect.
+            // Annotations are the server's own word, and an approval or a retry relies on the
+            // effect.
             effect: Arc::new(|_| Effect::Mutating),
             sampling: None,
             lifecycle: Lifecycle::default(),
@@ -65,7 +66,8 @@ impl Config {
         }
     }
 
-    /// Asks a server since protocol version 2026-07-28, which has no `logging/setLevel`, for log messages.
+    /// Asks a server since protocol version 2026-07-28, which has no `logging/setLevel`, for log
+    /// messages.
     pub(super) fn set_log_level(&self, meta: &mut RequestMetaObject) {
         if let Some(level) = self.log_level {
             meta.set_log_level(level.to_protocol());

@@ -5,7 +5,8 @@ use serde_json::Value;
 use tower_agent::message::{Document, MediaSource};
 use tower_agent::{Part, ToolResponse};
 
-/// Returns a result whose blocks that cannot be read are text, their JSON. `None` if it is no result.
+/// Returns a result whose blocks that cannot be read are text, their JSON. `None` if it is no
+/// result.
 pub(super) fn readable(mut result: Value) -> Option<CallToolResult> {
     let Value::Array(blocks) = result.get_mut("content")?.take() else {
         return None;
@@ -31,8 +32,8 @@ pub(super) fn response(result: CallToolResult) -> ToolResponse {
         Some(structured) => structured.clone(),
         None => texts.join("\n").into(),
     };
-    // Structured content is for programs. Servers say the same in the content, in words of their own, and the
-    // model reads that; it would pay twice for both.
+    // Structured content is for programs. Servers say the same in the content, in words of their
+    // own, and the model reads that; it would pay twice for both.
     let says_nothing = parts.len() == texts.len() && texts.iter().all(|text| text.is_empty());
     if let Some(structured) = &result.structured_content
         && says_nothing

@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 use tower_agent::Effect;
 use tower_agent::tool::ToolDeclaration;
 
-/// The mark in the `_meta` of a tool that runs only as a task of protocol version 2025-11-25, which the
-/// transport sets.
+/// The mark in the `_meta` of a tool that runs only as a task of protocol version 2025-11-25, which
+/// the transport sets.
 pub(super) const ONLY_AS_TASK: &str = "tower-agent/only-as-task";
 
 /// Converts a declaration, with the server's own name. Returns the reason if an agent cannot offer

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 
 use tokio::process::Command;
 
-/// The variables of this process that a server is given: what programs need to find one another and their
-/// user's files.
+/// The variables of this process that a server is given: what programs need to find one another and
+/// their user's files.
 #[cfg(not(windows))]
 const GIVEN: &[&str] = &[
     "HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER",
@@ -29,8 +29,8 @@ const GIVEN: &[&str] = &[
     "USERPROFILE",
 ];
 
-/// Takes away the variables of this process but for those above. Those that the command sets stay, and one
-/// that it removes stays away.
+/// Takes away the variables of this process but for those above. Those that the command sets stay,
+/// and one that it removes stays away.
 pub(super) fn restrict(command: &mut Command) {
     let own: Vec<(OsString, Option<OsString>)> = command
         .as_std()

@@ -16,8 +16,8 @@ use super::list::{List, ListedTool};
 use super::remote_tool::RemoteTool;
 use super::transport::Endpoint;
 
-/// A client of one MCP server: a service that makes the calls of the server's tools, and a source of
-/// [tools](Self::tools). See the [module](super).
+/// A client of one MCP server: a service that makes the calls of the server's tools, and a source
+/// of [tools](Self::tools). See the [module](super).
 ///
 /// Clones share the connection, which is closed when the last clone and the last tool are dropped.
 /// As a callback of an agent it adds the server's current tools to every run.

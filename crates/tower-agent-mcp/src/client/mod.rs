@@ -39,13 +39,15 @@
 //! # }
 //! ```
 //!
-//! A tool that an agent cannot offer, because of its name or its schema, or because it runs only as a task of
-//! protocol version 2025-11-25, is left out, and logged. In a name, characters that providers reject become `_`.
+//! A tool that an agent cannot offer, because of its name or its schema, or because it runs only as
+//! a task of protocol version 2025-11-25, is left out, and logged. In a name, characters that
+//! providers reject become `_`.
 //!
-//! The [`Effect`](tower_agent::Effect) of every tool is [`Mutating`](tower_agent::Effect::Mutating),
-//! since its annotations are only the server's word, and retries and approvals rely on effects. With
-//! [`effect`](McpClientBuilder::effect) the caller takes the annotations of a server that it trusts:
-//! `readOnlyHint` is [`Pure`](tower_agent::Effect::Pure), `idempotentHint`
+//! The [`Effect`](tower_agent::Effect) of every tool is
+//! [`Mutating`](tower_agent::Effect::Mutating), since its annotations are only the server's word,
+//! and retries and approvals rely on effects. With [`effect`](McpClientBuilder::effect) the caller
+//! takes the annotations of a server that it trusts: `readOnlyHint` is
+//! [`Pure`](tower_agent::Effect::Pure), `idempotentHint`
 //! [`Idempotent`](tower_agent::Effect::Idempotent), anything else `Mutating`.
 //!
 //! # Results and errors
@@ -80,13 +82,14 @@
 //!
 //! Since protocol version 2026-07-28 the server receives its own state with the answers. A server
 //! of an earlier version asks in the middle of a call: that call is cancelled, and the repeated one
-//! answers the same question when it is asked. A tool that acts before it asks then acts twice. Over
-//! a child process or a stream, such a server does not say which call it asks for; if several are
-//! running, the question is refused. It may also ask for a call that was cancelled: give users who
-//! must not see each other's questions a client each.
+//! answers the same question when it is asked. A tool that acts before it asks then acts twice.
+//! Over a child process or a stream, such a server does not say which call it asks for; if several
+//! are running, the question is refused. It may also ask for a call that was cancelled: give users
+//! who must not see each other's questions a client each.
 //!
-//! If the server asks for a completion of a model (sampling), the [model](McpClientBuilder::sampling)
-//! answers, as a part of the run whose call it is. Without a model, or without a call, it is refused.
+//! If the server asks for a completion of a model (sampling), the
+//! [model](McpClientBuilder::sampling) answers, as a part of the run whose call it is. Without a
+//! model, or without a call, it is refused.
 //!
 //! # Resources, prompts, roots and log messages
 //!
@@ -99,16 +102,16 @@
 //!
 //! # Authorization
 //!
-//! A layer around the HTTP service of [`McpClient::http`] can send a token that the program has. With the feature
-//! `oauth` the client [gets one](oauth), from the user or for a secret.
+//! A layer around the HTTP service of [`McpClient::http`] can send a token that the program has.
+//! With the feature `oauth` the client [gets one](oauth), from the user or for a secret.
 //!
 //! # Traces
 //!
 //! Every request is a `tracing` span by the conventions of OpenTelemetry for MCP, such as
-//! `tools/call {tool}` of kind client, inside the span of the call. With the feature `opentelemetry` the
-//! `_meta` of the request carries its trace context, as the
-//! [propagator](https://docs.rs/opentelemetry/latest/opentelemetry/global/fn.set_text_map_propagator.html) of the
-//! program writes it, and the spans of the server become part of the trace:
+//! `tools/call {tool}` of kind client, inside the span of the call. With the feature
+//! `opentelemetry` the `_meta` of the request carries its trace context, as the
+//! [propagator](https://docs.rs/opentelemetry/latest/opentelemetry/global/fn.set_text_map_propagator.html)
+//! of the program writes it, and the spans of the server become part of the trace:
 //!
 //! ```
 //! use opentelemetry::global::set_text_map_propagator;
@@ -117,8 +120,9 @@
 //! set_text_map_propagator(TraceContextPropagator::new());
 //! ```
 //!
-//! A server is told the ids of the trace by it, and, if the program propagates baggage, that too. The HTTP service
-//! is called in the span, so that a layer around it can send the context in a header.
+//! A server is told the ids of the trace by it, and, if the program propagates baggage, that too.
+//! The HTTP service is called in the span, so that a layer around it can send the context in a
+//! header.
 
 mod builder;
 mod calls;

@@ -36,7 +36,8 @@ struct Page<T> {
 
 /// Reads all pages of a list. Returns its items, and how long they are valid if the server says so.
 ///
-/// rmcp reads no item of a page with one that it cannot read, and keeps a list that may have changed.
+/// rmcp reads no item of a page with one that it cannot read, and keeps a list that may have
+/// changed.
 pub(super) async fn read_all<T: DeserializeOwned>(
     listed: Listed,
     connection: &Connection,

@@ -64,8 +64,8 @@ impl McpClient {
 
     /// Reads a prompt, as the messages that a run begins with.
     ///
-    /// The server has written them, also those in the name of the user: a prompt of a server that is not
-    /// trusted is to be seen by the user before it is sent.
+    /// The server has written them, also those in the name of the user: a prompt of a server that
+    /// is not trusted is to be seen by the user before it is sent.
     ///
     /// ```
     /// use tower_agent::{Agent, AgentRequest, BoxError};
@@ -81,8 +81,8 @@ impl McpClient {
     /// # Errors
     ///
     /// Fails with [`InvalidArguments`](ErrorKind::InvalidArguments) if the server does not know the
-    /// prompt or takes other arguments, and otherwise if it cannot be reached, or answers with another
-    /// error.
+    /// prompt or takes other arguments, and otherwise if it cannot be reached, or answers with
+    /// another error.
     pub async fn prompt<N: Into<String>, V: Into<String>>(
         &self,
         name: &str,

@@ -67,8 +67,8 @@ impl Questions {
         let key = context.call_key(NAME);
         let saved = context.private_state().get(&key);
         let saved: Option<Record> = saved.and_then(|value| serde_json::from_value(value).ok());
-        // The arguments may have been edited since. Answers about the old ones must not be taken for
-        // answers about these.
+        // The arguments may have been edited since. Answers about the old ones must not be taken
+        // for answers about these.
         let record = saved
             .filter(|record| record.arguments == *arguments)
             .unwrap_or_else(|| Record {
@@ -270,8 +270,8 @@ impl Questions {
     }
 }
 
-/// Returns the part of a question that is the same when a server asks it again: ids and metadata are
-/// new each time.
+/// Returns the part of a question that is the same when a server asks it again: ids and metadata
+/// are new each time.
 fn identity(question: &ElicitRequestParams) -> Value {
     match question {
         ElicitRequestParams::FormElicitationParams {

@@ -92,8 +92,8 @@ impl McpClient {
 
     /// Reads a resource, as the parts of a message: text, images, audio and documents.
     ///
-    /// They are content that somebody else has written, as are the results of tools. As context for a
-    /// model, put them into the message of the user:
+    /// They are content that somebody else has written, as are the results of tools. As context for
+    /// a model, put them into the message of the user:
     ///
     /// ```
     /// use tower_agent::{Agent, AgentRequest, BoxError, Message, Part, Role};
@@ -142,8 +142,8 @@ impl McpClient {
     /// [prefix](super::McpClientBuilder::prefix).
     ///
     /// Their declared effect is [`Pure`](Effect::Pure), which the function for
-    /// [effects](super::McpClientBuilder::effect) accepts or not: by default they are treated as any other
-    /// tool of the server.
+    /// [effects](super::McpClientBuilder::effect) accepts or not: by default they are treated as
+    /// any other tool of the server.
     #[must_use]
     pub fn resource_tools(&self) -> Vec<Tool> {
         let list = ToolDeclaration::new(

@@ -74,8 +74,8 @@ impl McpServerBuilder {
         self
     }
 
-    /// Sets the secret key that seals the checkpoints of interrupted runs: random bytes, the same in
-    /// every process that continues them. Defaults to random bytes of this process.
+    /// Sets the secret key that seals the checkpoints of interrupted runs: random bytes, the same
+    /// in every process that continues them. Defaults to random bytes of this process.
     pub fn seal_key(mut self, key: [u8; 32]) -> Self {
         self.key = Some(key);
         self
@@ -90,8 +90,9 @@ impl McpServerBuilder {
     }
 
     /// Sets the origins whose pages may call the server from a browser, such as
-    /// `https://app.example.com:443`; `:*` stands for any port. A request of a page of another origin is
-    /// rejected with 403, and so is `Origin: null`. A request without `Origin` comes from no page.
+    /// `https://app.example.com:443`; `:*` stands for any port. A request of a page of another
+    /// origin is rejected with 403, and so is `Origin: null`. A request without `Origin` comes from
+    /// no page.
     ///
     /// Defaults to pages of the [allowed hosts](Self::allowed_hosts), by HTTP and HTTPS.
     pub fn allowed_origins(mut self, origins: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -103,9 +104,9 @@ impl McpServerBuilder {
     /// authentication layer has put into the extensions. Tools and callbacks read it from the
     /// [`Caller`](super::Caller).
     ///
-    /// A question that waits, and a session, belongs to the principal whose call it came from: they are
-    /// unknown to all others. If the function returns `None`, the request is rejected with 401. Clients that
-    /// are connected in another way have no principal.
+    /// A question that waits, and a session, belongs to the principal whose call it came from: they
+    /// are unknown to all others. If the function returns `None`, the request is rejected with 401.
+    /// Clients that are connected in another way have no principal.
     ///
     /// ```
     /// use tower_agent_mcp::server::McpServer;
@@ -134,14 +135,14 @@ impl McpServerBuilder {
         self
     }
 
-    /// Sets the function that chooses what a client reads of an error of an agent or a tool. `None` stands
-    /// for the default: the error's [text for models](tower_agent::Error::model_message), or else a general
-    /// text with the id of the run.
+    /// Sets the function that chooses what a client reads of an error of an agent or a tool. `None`
+    /// stands for the default: the error's [text for models](tower_agent::Error::model_message), or
+    /// else a general text with the id of the run.
     ///
-    /// An error may quote a database or a secret, so its own text is not sent unless this function returns
-    /// it. The whole error goes to the log, as a `tracing` warning with the same id. The words of a
-    /// [`ToolResponse::error`](tower_agent::ToolResponse::error), and what is wrong with a call's arguments,
-    /// are always sent.
+    /// An error may quote a database or a secret, so its own text is not sent unless this function
+    /// returns it. The whole error goes to the log, as a `tracing` warning with the same id. The
+    /// words of a [`ToolResponse::error`](tower_agent::ToolResponse::error), and what is wrong with
+    /// a call's arguments, are always sent.
     ///
     /// ```
     /// use tower_agent_mcp::server::McpServer;
@@ -159,16 +160,16 @@ impl McpServerBuilder {
         self
     }
 
-    /// Sets how large the body of an HTTP request may be, in bytes. A larger one is rejected with 413.
-    /// Defaults to 4 MiB.
+    /// Sets how large the body of an HTTP request may be, in bytes. A larger one is rejected
+    /// with 413. Defaults to 4 MiB.
     pub fn max_request(mut self, bytes: usize) -> Self {
         self.http.max_request = Some(bytes);
         self
     }
 
-    /// Sets how many sessions there can be at once, of clients of protocol versions before 2026-07-28: each takes
-    /// memory, and everybody who reaches the server can begin one. A client that would begin one more is
-    /// rejected with 503 and `Retry-After`. Defaults to 10,000.
+    /// Sets how many sessions there can be at once, of clients of protocol versions before
+    /// 2026-07-28: each takes memory, and everybody who reaches the server can begin one. A client
+    /// that would begin one more is rejected with 503 and `Retry-After`. Defaults to 10,000.
     pub fn max_sessions(mut self, sessions: usize) -> Self {
         self.http.max_sessions = sessions;
         self
@@ -180,8 +181,9 @@ impl McpServerBuilder {
         self
     }
 
-    /// Sets whether a call over HTTP without a session is answered with JSON in place of a stream of events,
-    /// which some clients cut at 1 MiB. Such an answer has no progress before it. Defaults to `false`.
+    /// Sets whether a call over HTTP without a session is answered with JSON in place of a stream
+    /// of events, which some clients cut at 1 MiB. Such an answer has no progress before it.
+    /// Defaults to `false`.
     pub fn answer_with_json(mut self, json: bool) -> Self {
         self.http.answers_with_json = json;
         self

@@ -53,7 +53,8 @@ impl HttpSettings {
         config.with_json_response(self.answers_with_json)
     }
 
-    /// Returns the origins that may call: those that were set, or else pages of the server's own hosts.
+    /// Returns the origins that may call: those that were set, or else pages of the server's own
+    /// hosts.
     fn allowed_origins(&self, hosts: &[String]) -> Vec<String> {
         if let Some(origins) = &self.origins {
             return origins.clone();

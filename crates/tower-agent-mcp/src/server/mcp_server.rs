@@ -32,8 +32,8 @@ impl McpServer {
         self.serve(tokio::io::join(input, output)).await
     }
 
-    /// Serves one client on a stream, such as a socket, until it closes it. Messages are JSON, one a
-    /// line.
+    /// Serves one client on a stream, such as a socket, until it closes it. Messages are JSON, one
+    /// a line.
     ///
     /// # Errors
     ///

@@ -48,17 +48,17 @@
 //! | fails | a result that is an error, with a [text for the client](McpServerBuilder::failure_message) and not that of the error itself |
 //! | is interrupted | questions, see below |
 //!
-//! With JSON [answers](McpServerBuilder::answer_with_json), a [largest request](McpServerBuilder::max_request), a
-//! number of [sessions](McpServerBuilder::max_sessions) and their
-//! [idle time](McpServerBuilder::session_timeout) it is fitted to its clients.
+//! With JSON [answers](McpServerBuilder::answer_with_json), a [largest
+//! request](McpServerBuilder::max_request), a number of [sessions](McpServerBuilder::max_sessions)
+//! and their [idle time](McpServerBuilder::session_timeout) it is fitted to its clients.
 //!
 //! # Traces
 //!
-//! Every call is a `tracing` span by the conventions of OpenTelemetry for MCP, `tools/call {tool}` of kind
-//! server, and the run is inside it. With the feature `opentelemetry` its parent is the span of the client, which
-//! the `_meta` of the call names, as the
-//! [propagator](https://docs.rs/opentelemetry/latest/opentelemetry/global/fn.set_text_map_propagator.html) of the
-//! program reads it; the span of the HTTP request is a link then, and otherwise the parent.
+//! Every call is a `tracing` span by the conventions of OpenTelemetry for MCP, `tools/call {tool}`
+//! of kind server, and the run is inside it. With the feature `opentelemetry` its parent is the
+//! span of the client, which the `_meta` of the call names, as the
+//! [propagator](https://docs.rs/opentelemetry/latest/opentelemetry/global/fn.set_text_map_propagator.html)
+//! of the program reads it; the span of the HTTP request is a link then, and otherwise the parent.
 //!
 //! # Interrupts
 //!
@@ -74,16 +74,16 @@
 //! | speaks an earlier version | it is asked during the call |
 //! | declares no elicitation | it receives an error, which says what the run waits for: since 2026-07-28 that of the missing capability, before a result that is an error |
 //!
-//! A call with an interrupt [for a role](tower_agent::Interrupt::for_role) ends with a result that is an
-//! error and names the role: a client's user has none.
+//! A call with an interrupt [for a role](tower_agent::Interrupt::for_role) ends with a result that
+//! is an error and names the role: a client's user has none.
 //!
-//! A question that has [expired](tower_agent::Interrupt::with_expiry) has the outcome that it names: one
-//! that is asked during the call ends then, and a call that is repeated with a later answer is an error of
-//! the protocol, `invalid params`.
+//! A question that has [expired](tower_agent::Interrupt::with_expiry) has the outcome that it
+//! names: one that is asked during the call ends then, and a call that is repeated with a later
+//! answer is an error of the protocol, `invalid params`.
 //!
-//! A sealed checkpoint can be neither read nor changed by the client, is valid for one call with the
-//! same tool and arguments, by the same [principal](McpServerBuilder::principal), for 24 hours, and is
-//! accepted once by each process.
+//! A sealed checkpoint can be neither read nor changed by the client, is valid for one call with
+//! the same tool and arguments, by the same [principal](McpServerBuilder::principal), for 24 hours,
+//! and is accepted once by each process.
 
 mod answers;
 mod builder;

@@ -83,8 +83,8 @@ impl Served {
         &self.declaration
     }
 
-    /// Fails for arguments that do not match the declaration: a client may send anything, and no loop of an
-    /// agent has checked it before.
+    /// Fails for arguments that do not match the declaration: a client may send anything, and no
+    /// loop of an agent has checked it before.
     pub(super) fn check(&self, arguments: &Value) -> Result<()> {
         self.declaration.check_arguments(arguments)
     }

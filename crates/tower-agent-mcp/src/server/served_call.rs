@@ -83,7 +83,8 @@ impl<'a> ServedCall<'a> {
                     return Ok(failed(self.failure_message.of(&error, &run)));
                 }
             };
-            // The client's user has no role, and must not be able to answer in place of somebody who has.
+            // The client's user has no role, and must not be able to answer in place of somebody
+            // who has.
             if let Some(role) = role_in(&checkpoint.head.interrupts) {
                 // The question itself is not for this user to read.
                 return Ok(failed(format!(
@@ -207,8 +208,8 @@ impl<'a> ServedCall<'a> {
     }
 }
 
-/// Returns the resolutions of the interrupts that the client has answered, and of those that have expired.
-/// An interrupt without a valid answer stays open, so that the run asks for it again.
+/// Returns the resolutions of the interrupts that the client has answered, and of those that have
+/// expired. An interrupt without a valid answer stays open, so that the run asks for it again.
 fn resolutions(
     interrupts: &[Interrupt],
     mut answers: BTreeMap<String, Value>,

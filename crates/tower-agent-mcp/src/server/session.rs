@@ -1,7 +1,7 @@
 //! Ids of sessions that belong to a principal.
 //!
-//! A client is given the id with a proof for its principal, and the service below sees the id alone. So no
-//! list of the owners of sessions has to be kept beside that of the sessions.
+//! A client is given the id with a proof for its principal, and the service below sees the id
+//! alone. So no list of the owners of sessions has to be kept beside that of the sessions.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use rmcp::model::ProtocolVersion;
@@ -26,8 +26,8 @@ pub(super) fn bind(headers: &mut HeaderMap, seal: &Seal, principal: &str) {
     }
 }
 
-/// Takes the proof off the id of a session, if a request has one. Returns `false` if it is not one for this
-/// principal.
+/// Takes the proof off the id of a session, if a request has one. Returns `false` if it is not one
+/// for this principal.
 pub(super) fn reveal(headers: &mut HeaderMap, seal: &Seal, principal: &str) -> bool {
     let mut given = headers.get_all(&SESSION).iter();
     let Some(bound) = given.next() else {
@@ -48,8 +48,8 @@ pub(super) fn reveal(headers: &mut HeaderMap, seal: &Seal, principal: &str) -> b
     true
 }
 
-/// Returns whether a request can only begin a session: one of a client of an earlier protocol version, without
-/// a session.
+/// Returns whether a request can only begin a session: one of a client of an earlier protocol
+/// version, without a session.
 pub(super) fn begins(method: &Method, headers: &HeaderMap) -> bool {
     // The versions are dates.
     let version = headers

@@ -12,7 +12,8 @@ use rmcp::transport::worker::WorkerTransport;
 
 use super::http_settings::HttpSettings;
 
-/// The sessions of clients that begin with `initialize`: anybody can begin one, and each takes memory.
+/// The sessions of clients that begin with `initialize`: anybody can begin one, and each takes
+/// memory.
 pub(super) struct Sessions {
     sessions: LocalSessionManager,
     max: usize,

@@ -14,7 +14,8 @@ pub(crate) use self::propagation::HttpContext;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Operation<'a> {
     pub(crate) method: &'static str,
-    /// A tool that exists: a name that a client or a model has made up is not one to group spans by.
+    /// A tool that exists: a name that a client or a model has made up is not one to group spans
+    /// by.
     pub(crate) tool: Option<&'a str>,
     pub(crate) prompt: Option<&'a str>,
     pub(crate) resource: Option<&'a str>,
@@ -133,8 +134,8 @@ pub(crate) fn inject(span: &Span, meta: &mut MetaObject) {
     let _ = (span, meta);
 }
 
-/// Makes the sender's span, which `_meta` names, the parent of a span. The HTTP request that brought the message
-/// becomes a link, or the parent if the sender has named no span.
+/// Makes the sender's span, which `_meta` names, the parent of a span. The HTTP request that
+/// brought the message becomes a link, or the parent if the sender has named no span.
 #[cfg(feature = "server")]
 pub(crate) fn adopt(span: &Span, meta: &MetaObject, http: Option<&http::Extensions>) {
     #[cfg(feature = "opentelemetry")]

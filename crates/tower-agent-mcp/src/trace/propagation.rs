@@ -41,8 +41,8 @@ pub(super) fn adopt(span: &Span, meta: &MetaObject, http: Option<&HttpContext>) 
     }
 }
 
-/// The span of the HTTP request that brought a message, among its extensions: its handler runs in another
-/// task. As a context, since a handle of the span itself would keep that open.
+/// The span of the HTTP request that brought a message, among its extensions: its handler runs in
+/// another task. As a context, since a handle of the span itself would keep that open.
 #[cfg(feature = "server")]
 #[derive(Clone)]
 pub(crate) struct HttpContext(Context);

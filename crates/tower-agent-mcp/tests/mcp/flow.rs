@@ -1,5 +1,5 @@
-//! The guard of the flow of data with servers of others, and behind a server of ours. What a server says is content,
-//! wherever it says it; the model does what it says.
+//! The guard of the flow of data with servers of others, and behind a server of ours. What a server
+//! says is content, wherever it says it; the model does what it says.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,8 @@
 //! A table of what a server says that is not so, one lie a row, over a stream of bytes.
 //!
-//! Whatever it is, the call (or the connection) ends within its limit, with the honest answer or an error and
-//! never with a wrong answer; and the next call, to the same or a new connection, has the right one.
+//! Whatever it is, the call (or the connection) ends within its limit, with the honest answer or an
+//! error and never with a wrong answer; and the next call, to the same or a new connection, has the
+//! right one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,7 +70,8 @@ fn progress(to: &Value, progress: Value) -> Vec<Said> {
     )
 }
 
-/// A client of a server that answers messages by their methods: a lie once, and the truth otherwise.
+/// A client of a server that answers messages by their methods: a lie once, and the truth
+/// otherwise.
 fn client(
     method: &'static str,
     lie: impl Fn(&Value) -> Vec<Said> + Send + Sync + 'static,

@@ -1,4 +1,5 @@
-//! OAuth of the client, against an authorization server of this process; the official suite has more.
+//! OAuth of the client, against an authorization server of this process; the official suite has
+//! more.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

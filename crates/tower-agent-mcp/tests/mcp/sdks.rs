@@ -19,7 +19,8 @@ use crate::installed::{installed, node};
 use crate::serving::clerk;
 use crate::support::{LIFECYCLES, ask, connected, names};
 
-/// What the clients use: a helper, a tool that fails, one that pays, and one that answers with its argument.
+/// What the clients use: a helper, a tool that fails, one that pays, and one that answers with its
+/// argument.
 async fn server() -> (Http, Arc<AtomicUsize>) {
     let model = ScriptedModel::always(Turn::from_text("Good day to you."));
     let helper = Agent::builder(model)

@@ -39,7 +39,8 @@ pub(super) struct Controller {
     usual: Usual,
 }
 
-/// The wait when there are few calls: the least average of this period and the one before, in seconds.
+/// The wait when there are few calls: the least average of this period and the one before, in
+/// seconds.
 #[derive(Debug)]
 struct Usual {
     before: f64,

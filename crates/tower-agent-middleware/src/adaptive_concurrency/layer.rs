@@ -10,8 +10,8 @@ use crate::key_of::KeyOf;
 use tower_agent::RunContext;
 use tower_agent::error::Result;
 
-/// Limits how many calls run at a time, by how the provider bears them; [`AdaptiveConcurrency`] is the
-/// service. Clones share their limits.
+/// Limits how many calls run at a time, by how the provider bears them; [`AdaptiveConcurrency`] is
+/// the service. Clones share their limits.
 ///
 /// ```
 /// use tower_agent_middleware::adaptive_concurrency::AdaptiveConcurrencyLayer;
@@ -53,8 +53,8 @@ impl AdaptiveConcurrencyLayer {
         self
     }
 
-    /// Sets how many times longer than usual the average wait for the first output may be before the
-    /// limit falls. Defaults to 2; [`f64::INFINITY`] looks at refusals alone.
+    /// Sets how many times longer than usual the average wait for the first output may be before
+    /// the limit falls. Defaults to 2; [`f64::INFINITY`] looks at refusals alone.
     ///
     /// The wait also depends on the length of the prompt: where that varies a lot, take more.
     pub fn tolerance(mut self, times: f64) -> Self {

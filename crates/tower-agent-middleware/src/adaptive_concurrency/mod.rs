@@ -4,9 +4,9 @@
 //! AdaptiveConcurrencyLayer: Layer<S>    where S: Service<R: Request, Response = R::Response> + Clone
 //! ```
 //!
-//! For a provider whose capacity is not known or changes: batch jobs against a shared key, a model on
-//! a server of your own. The limit changes with the end of calls, as the window of TCP does (additive
-//! increase, multiplicative decrease):
+//! For a provider whose capacity is not known or changes: batch jobs against a shared key, a model
+//! on a server of your own. The limit changes with the end of calls, as the window of TCP does
+//! (additive increase, multiplicative decrease):
 //!
 //! | the calls | the limit |
 //! |---|---|
@@ -16,9 +16,9 @@
 //! | fail otherwise, or are dropped | stays |
 //!
 //! It falls once for the calls that run together, and not for those that had begun before it fell.
-//! The wait is that for the first delta of a stream, or for the response, averaged over some ten calls.
-//! The usual wait is the shortest such average of the last half minute or minute, so a provider that has
-//! become slower for good is accepted.
+//! The wait is that for the first delta of a stream, or for the response, averaged over some ten
+//! calls. The usual wait is the shortest such average of the last half minute or minute, so a
+//! provider that has become slower for good is accepted.
 //!
 //! Calls above the limit wait inside, first come first served; a call that is dropped leaves the
 //! queue. A streamed call counts until its end.
@@ -41,10 +41,10 @@
 //!
 //! # Where to layer it
 //!
-//! Inside the [retry](crate::retry), so that a refusal is seen and an attempt that waits for its turn
-//! holds no place; outside the [time limit](crate::timeout) of an attempt; around each endpoint of a
-//! [pool](crate::pool). Refusals of layers inside, such as a [rate limit](crate::rate_limit), count as
-//! those of the provider: put them outside.
+//! Inside the [retry](crate::retry), so that a refusal is seen and an attempt that waits for its
+//! turn holds no place; outside the [time limit](crate::timeout) of an attempt; around each
+//! endpoint of a [pool](crate::pool). Refusals of layers inside, such as a [rate
+//! limit](crate::rate_limit), count as those of the provider: put them outside.
 
 mod controller;
 mod layer;

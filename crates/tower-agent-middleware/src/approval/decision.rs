@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use tower_agent::error::{Error, ErrorKind, Result};
 
-/// A person's decision about a tool call: the payload of its [`Resolution`](tower_agent::Resolution).
+/// A person's decision about a tool call: the payload of its
+/// [`Resolution`](tower_agent::Resolution).
 ///
 /// As JSON it is an object with `approved`, plus `editedArgs` or `reason` where they apply.
 /// Anything else is rejected, including unknown fields and lists, so that neither a misspelt edit

@@ -4,12 +4,12 @@
 //! Approval: Callback<ToolRequest>
 //! ```
 //!
-//! A call that needs approval and has no resolution yet [interrupts](tower_agent::Error::interrupt) the
-//! run. Parallel calls finish; the run then ends with
+//! A call that needs approval and has no resolution yet [interrupts](tower_agent::Error::interrupt)
+//! the run. Parallel calls finish; the run then ends with
 //! [`EndReason::Interrupted`](tower_agent::EndReason::Interrupted) and one
 //! [`Interrupt`](tower_agent::Interrupt) for each call that waits. A run that
-//! [resumes](tower_agent::AgentRequest::resume) with a [`Resolution`](tower_agent::Resolution) continues with
-//! that call:
+//! [resumes](tower_agent::AgentRequest::resume) with a [`Resolution`](tower_agent::Resolution)
+//! continues with that call:
 //!
 //! | the resolution | the call |
 //! |---|---|
@@ -52,11 +52,10 @@
 //! # What an approval covers
 //!
 //! An approval covers one call of one tool with the arguments that the person saw, or wrote where
-//! [edits are allowed](Approval::allow_edits). The question is
-//! kept in the conversation's [private state](tower_agent::RunContext::private_state) until the call has
-//! a result. Therefore:
-//! - Resume the run from its [`Checkpoint`](tower_agent::Checkpoint). With the messages alone no question
-//!   is known, and it is asked again.
+//! [edits are allowed](Approval::allow_edits). The question is kept in the conversation's [private
+//! state](tower_agent::RunContext::private_state) until the call has a result. Therefore:
+//! - Resume the run from its [`Checkpoint`](tower_agent::Checkpoint). With the messages alone no
+//!   question is known, and it is asked again.
 //! - A call whose arguments differ from those in the question is asked about again, even if an
 //!   `on_error` changed them for a retry.
 //! - A later call with the same id is a different call.
@@ -68,17 +67,17 @@
 //!
 //! # Who approves
 //!
-//! By default the user of the run answers, which protects the user from the model. For a call by which
-//! the user profits, such as a refund, let somebody else answer:
+//! By default the user of the run answers, which protects the user from the model. For a call by
+//! which the user profits, such as a refund, let somebody else answer:
 //! [`Approval::of_tools(["refund"]).by_role("support")`](Approval::by_role).
 //!
 //! # Where to register it
 //!
-//! Registered with [`on_tool`](tower_agent::AgentBuilder::on_tool) it covers the agent's own calls, and
-//! none that a sub-agent or an agent used as a tool makes; with
-//! [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) it covers those too. Callbacks registered
-//! before it change the arguments before the person sees them. Callbacks after it, and tower layers
-//! inside it, see the approved arguments; register argument checks there.
+//! Registered with [`on_tool`](tower_agent::AgentBuilder::on_tool) it covers the agent's own calls,
+//! and none that a sub-agent or an agent used as a tool makes; with
+//! [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) it covers those too. Callbacks
+//! registered before it change the arguments before the person sees them. Callbacks after it, and
+//! tower layers inside it, see the approved arguments; register argument checks there.
 
 mod decision;
 mod questions;
@@ -102,9 +101,9 @@ use tower_agent::tool::{Effect, ToolRequest, ToolResponse};
 /// Allows calls of some tools only after a person has approved them. See the [module](self).
 ///
 /// Its [`Interrupt`](tower_agent::Interrupt)s have the reason `tool_call`, the [path of the
-/// call](tower_agent::RunContext::call_path) as their id, with a [role](Self::by_role) behind it if there
-/// is one, `{ "tool": .., "arguments": .. }` as their
-/// payload, and the JSON Schema of a [`Decision`] about that tool.
+/// call](tower_agent::RunContext::call_path) as their id, with a [role](Self::by_role) behind it if
+/// there is one, `{ "tool": .., "arguments": .. }` as their payload, and the JSON Schema of a
+/// [`Decision`] about that tool.
 #[derive(Clone)]
 pub struct Approval {
     needed: Arc<dyn Fn(&ToolRequest) -> bool + Send + Sync>,
@@ -119,8 +118,8 @@ pub struct Approval {
 struct Edited(Value);
 
 impl Approval {
-    /// Requires approval for calls of these tools. [`build`](tower_agent::AgentBuilder::build) fails if
-    /// the agent lacks one of them.
+    /// Requires approval for calls of these tools. [`build`](tower_agent::AgentBuilder::build)
+    /// fails if the agent lacks one of them.
     #[must_use]
     pub fn of_tools(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let named: Arc<[Arc<str>]> = names
@@ -184,11 +183,12 @@ impl Approval {
         self
     }
 
-    /// Rejects a call that nobody has approved within this time: the model reads that nobody answered, and
-    /// later decisions are [refused](tower_agent::Interrupt::with_expiry). Defaults to no limit.
+    /// Rejects a call that nobody has approved within this time: the model reads that nobody
+    /// answered, and later decisions are [refused](tower_agent::Interrupt::with_expiry). Defaults
+    /// to no limit.
     ///
-    /// The time begins when the call is asked about first. Asking again, as after an edit that does not
-    /// fit the tool, does not extend it.
+    /// The time begins when the call is asked about first. Asking again, as after an edit that does
+    /// not fit the tool, does not extend it.
     ///
     /// ```
     /// use std::time::Duration;

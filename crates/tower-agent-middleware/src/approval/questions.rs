@@ -18,8 +18,8 @@ use tower_agent::tool::ToolRequest;
 const KEY: &str = "tower_agent.guard.approval";
 
 /// The questions about one call, oldest first. They are kept with the conversation until the call
-/// has a result. A decision covers only the question that it answers, and counts only for the approver
-/// who was asked.
+/// has a result. A decision covers only the question that it answers, and counts only for the
+/// approver who was asked.
 pub(super) struct Questions<'a> {
     key: String,
     approver: &'a Answerer,
@@ -87,8 +87,8 @@ impl<'a> Questions<'a> {
         question.approver == *self.approver
     }
 
-    /// Returns the id of a question to this approver. Another approver has another: all that guard a call
-    /// are asked at once, and an answer must not count for them all.
+    /// Returns the id of a question to this approver. Another approver has another: all that guard
+    /// a call are asked at once, and an answer must not count for them all.
     fn id(&self, request: &ToolRequest) -> String {
         let call = request.context().call_path();
         match self.approver.role() {

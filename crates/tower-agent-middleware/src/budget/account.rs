@@ -68,8 +68,8 @@ impl Ledger {
     }
 }
 
-/// Amounts that calls have used or reserved. It serialises; a field that is not there or not known is an
-/// error, as what was spent would be read as less.
+/// Amounts that calls have used or reserved. It serialises; a field that is not there or not known
+/// is an error, as what was spent would be read as less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -121,8 +121,8 @@ impl Account {
     /// Creates an account that has used this much already, such as what
     /// [`used`](Self::used) returned in another process. Its time goes on with the first call.
     ///
-    /// Reservations of running calls are not part of it: save the account when they have ended. A warning
-    /// about a limit is not repeated.
+    /// Reservations of running calls are not part of it: save the account when they have ended. A
+    /// warning about a limit is not repeated.
     ///
     /// ```
     /// use tower_agent_middleware::budget::{Account, Limit, Limits, Spent};
@@ -171,8 +171,8 @@ impl Account {
         }))
     }
 
-    /// Sets a part of this account aside, with limits of its own. `used` is what the part has used already.
-    /// Everything is charged to both.
+    /// Sets a part of this account aside, with limits of its own. `used` is what the part has used
+    /// already. Everything is charged to both.
     pub(super) fn carve(
         &self,
         limits: Limits,
@@ -333,7 +333,8 @@ impl Account {
         self.settle(held, Amounts::default(), None);
     }
 
-    /// Charges what a call has spent that held this much, also to the accounts that this is a part of.
+    /// Charges what a call has spent that held this much, also to the accounts that this is a part
+    /// of.
     fn settle(&self, held: Amounts, spent: Amounts, effects: Option<&EffectLog>) {
         let mut held_here = held;
         for account in self.each() {
@@ -539,8 +540,8 @@ impl Reservation {
         }
     }
 
-    /// Ends the call. `cut` computes what the attempts without an end have used, from their number and
-    /// the reservation.
+    /// Ends the call. `cut` computes what the attempts without an end have used, from their number
+    /// and the reservation.
     pub(super) fn settle(&self, cut: impl FnOnce(u32, Amounts) -> Amounts) {
         if self.close(|call| call.spent(cut)) {
             self.account.warn();
@@ -587,7 +588,8 @@ impl OpenCall {
 }
 
 impl Account {
-    /// Charges what a replayed call has spent, to this account alone. `calls` are the call and those around it.
+    /// Charges what a replayed call has spent, to this account alone. `calls` are the call and
+    /// those around it.
     pub(super) fn charge_replayed(&self, calls: &[Arc<str>], recorded: &Recorded) {
         self.begin();
         let mut ledger = self.ledger();
@@ -706,8 +708,8 @@ impl From<&Recorded> for Amounts {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // The reservation of a failed attempt: a call that is dropped has ended. Calls no user code: a
-        // panic may be what drops this.
+        // The reservation of a failed attempt: a call that is dropped has ended. Calls no user
+        // code: a panic may be what drops this.
         self.close(|call| call.spent(|_, _| Amounts::default()));
     }
 }

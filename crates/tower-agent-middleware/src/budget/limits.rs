@@ -157,9 +157,9 @@ impl Limits {
         self
     }
 
-    /// Limits the total cost; replaces [`cost_at`](Self::cost_at). Negative or NaN means zero. `price` receives the model and the tokens
-    /// and returns their cost; it also prices [reserved](Self::reservation) tokens, as output
-    /// tokens.
+    /// Limits the total cost; replaces [`cost_at`](Self::cost_at). Negative or NaN means zero.
+    /// `price` receives the model and the tokens and returns their cost; it also prices
+    /// [reserved](Self::reservation) tokens, as output tokens.
     ///
     /// The model is the one named in the provider's response, otherwise the one in the request's
     /// settings; it is empty if neither names one. If `price` returns a negative number or NaN, the
@@ -179,13 +179,13 @@ impl Limits {
     /// NaN means zero. `unknown` says what happens to a call of a model that has no price.
     ///
     /// Before a call, the price is that of the model in the request's settings, otherwise of the
-    /// table's [default model](PriceTable::default_model). Which provider the model will ask is not known
-    /// then, so of several that have a model of this name, the dearest price is reserved; set the
-    /// [`provider`](PriceTable::provider) to reserve no more than its own. After the call, the price is that of
-    /// the model named in the response, at the
-    /// [provider that was asked](tower_agent::message::Metadata::provider), else that of the request's model
-    /// there. If it has no price either, `unknown` decides, or the call is charged what it reserved, and it is
-    /// counted in [`unpriced_calls`](super::Spent::unpriced_calls).
+    /// table's [default model](PriceTable::default_model). Which provider the model will ask is not
+    /// known then, so of several that have a model of this name, the dearest price is reserved; set
+    /// the [`provider`](PriceTable::provider) to reserve no more than its own. After the call, the
+    /// price is that of the model named in the response, at the [provider that was
+    /// asked](tower_agent::message::Metadata::provider), else that of the request's model there. If
+    /// it has no price either, `unknown` decides, or the call is charged what it reserved, and it
+    /// is counted in [`unpriced_calls`](super::Spent::unpriced_calls).
     pub fn cost_at(mut self, cost: f64, prices: PriceTable, unknown: UnknownModel) -> Self {
         self.cost = Some((cost.max(0.0), Prices::Table(Arc::new((prices, unknown)))));
         self

@@ -9,9 +9,9 @@ use tower_agent::error::{Error, ErrorKind, Result};
 type Fields = Map<String, Value>;
 
 impl PriceTable {
-    /// Returns the prices that come with this crate, in US dollars: those of Anthropic, Azure, Cerebras,
-    /// Cohere, DeepSeek, Gemini, Groq, Mistral, Moonshot, OpenAI, Perplexity, xAI and Z.ai, as LiteLLM
-    /// 1.110.2 had them on 2026-11-24.
+    /// Returns the prices that come with this crate, in US dollars: those of Anthropic, Azure,
+    /// Cerebras, Cohere, DeepSeek, Gemini, Groq, Mistral, Moonshot, OpenAI, Perplexity, xAI and
+    /// Z.ai, as LiteLLM 1.110.2 had them on 2026-11-24.
     ///
     /// Prices change. A program that bills by them reads a table of its own with
     /// [`from_litellm`](Self::from_litellm), or sets its models with [`model`](Self::model).

@@ -75,7 +75,8 @@ fn cut_attempt(
     if usage.input_tokens == 0 {
         usage.input_tokens = prompt;
     }
-    // Providers tell the output at the end: until then, their number may be that of the first piece.
+    // Providers tell the output at the end: until then, their number may be that of the first
+    // piece.
     usage.output_tokens = usage.output_tokens.max(tokens(received.text_len));
     let cost = limits.cost_of(request, &Metadata::default(), usage);
     Amounts {

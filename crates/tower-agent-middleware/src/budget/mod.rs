@@ -53,12 +53,13 @@
 //!
 //! A budget counts the calls that pass it. Outside a retry it counts a call once, however many
 //! attempts it takes: so do [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks), and
-//! [`with_global_callbacks`](tower_agent::AgentRequest::with_global_callbacks) for one run. [Inside](tower_agent::AgentBuilder::model_layer) the retry it counts every attempt, also with
-//! [`with_callbacks`](tower_agent::AgentRequest::with_callbacks).
-//! Registered with [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) it covers the whole tree of agents;
-//! registered on one agent it covers only that agent's own calls. Two agents with clones of one
-//! budget share it. As a layer, a budget is a band of its own. To count every attempt of each of
-//! two models:
+//! [`with_global_callbacks`](tower_agent::AgentRequest::with_global_callbacks) for one run.
+//! [Inside](tower_agent::AgentBuilder::model_layer) the retry it counts every attempt, also with
+//! [`with_callbacks`](tower_agent::AgentRequest::with_callbacks). Registered with
+//! [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) it covers the whole tree of
+//! agents; registered on one agent it covers only that agent's own calls. Two agents with clones of
+//! one budget share it. As a layer, a budget is a band of its own. To count every attempt of each
+//! of two models:
 //!
 //! ```
 //! use tower::ServiceBuilder;
@@ -79,24 +80,26 @@
 //!
 //! # Prices
 //!
-//! [`Limits::cost`] takes a function, [`Limits::cost_at`] a [`PriceTable`], such as
-//! [the one in this crate](PriceTable::published). A table prices cached, cache-written and reasoning tokens apart, and knows
-//! where long prompts cost more. No call of a model without a price is free: the caller chooses
-//! whether it [fails](UnknownModel::Fail) or is charged [an assumed price](UnknownModel::Assume).
+//! [`Limits::cost`] takes a function, [`Limits::cost_at`] a [`PriceTable`], such as [the one in
+//! this crate](PriceTable::published). A table prices cached, cache-written and reasoning tokens
+//! apart, and knows where long prompts cost more. No call of a model without a price is free: the
+//! caller chooses whether it [fails](UnknownModel::Fail) or is charged [an assumed
+//! price](UnknownModel::Assume).
 //!
 //! # What shares a budget
 //!
 //! A budget made by [`new`](Budget::new) is for one run, sub-agents included: each run starts with
 //! the full amount. A run that pauses for answers and [goes
 //! on](tower_agent::RunContext::is_continuation) is the same run: what it has spent is in the
-//! conversation's [private state](tower_agent::RunContext::private_state), if the budget is a bundle and
-//! the only one of its [name](Budget::named) in the run. A run that is resumed after any other end
-//! counts as a new run. A budget made by [`of`](Budget::of) is shared by everything charged to that
-//! account, across runs; one made by [`by`](Budget::by) finds the account of each run, such as that of
-//! its user. An account is in memory: [save](Account::used) and [restore](Account::restored) it.
+//! conversation's [private state](tower_agent::RunContext::private_state), if the budget is a
+//! bundle and the only one of its [name](Budget::named) in the run. A run that is resumed after any
+//! other end counts as a new run. A budget made by [`of`](Budget::of) is shared by everything
+//! charged to that account, across runs; one made by [`by`](Budget::by) finds the account of each
+//! run, such as that of its user. An account is in memory: [save](Account::used) and
+//! [restore](Account::restored) it.
 //!
-//! An agent that works for another has a [part](Budget::carve) of the budget in each call, if you give it one: it
-//! can use no more, and nobody else uses it up meanwhile.
+//! An agent that works for another has a [part](Budget::carve) of the budget in each call, if you
+//! give it one: it can use no more, and nobody else uses it up meanwhile.
 
 mod account;
 mod limits;
@@ -190,8 +193,8 @@ impl Budget {
         Self::in_scope(Scope::Account(account))
     }
 
-    /// Creates a budget that charges each run to the account which `account` returns for it, such as
-    /// that of its user. It is asked once a run, sub-agents included; its error fails the call.
+    /// Creates a budget that charges each run to the account which `account` returns for it, such
+    /// as that of its user. It is asked once a run, sub-agents included; its error fails the call.
     ///
     /// Registered once, it holds for every run of the agent: also for one that is resumed, in this
     /// process or in another.
@@ -246,8 +249,8 @@ impl Budget {
         }
     }
 
-    /// Sets the name, by which a run that goes on in another process knows what it has spent. Defaults
-    /// to `budget`; a durable run with several budgets needs a name for each.
+    /// Sets the name, by which a run that goes on in another process knows what it has spent.
+    /// Defaults to `budget`; a durable run with several budgets needs a name for each.
     #[must_use]
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
         let config = Arc::try_unwrap(self.config).unwrap_or_else(|shared| {
@@ -274,8 +277,8 @@ impl Budget {
         }
     }
 
-    /// Returns the account that a call is charged to, for example for a callback to read: that of the run, or the
-    /// [part](Self::carve) of it that the calling agent has.
+    /// Returns the account that a call is charged to, for example for a callback to read: that of
+    /// the run, or the [part](Self::carve) of it that the calling agent has.
     ///
     /// ```
     /// use tower_agent_middleware::budget::{Budget, Limits};
@@ -296,13 +299,14 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// Fails if a value of another type is stored under this budget's key, and with the error of the
-    /// function that [chooses the account](Self::by).
+    /// Fails if a value of another type is stored under this budget's key, and with the error of
+    /// the function that [chooses the account](Self::by).
     pub fn account(&self, context: &RunContext) -> Result<Account> {
         Ok(self.of_call(context)?.account.clone())
     }
 
-    /// Returns the state for a call: that of the part of the budget that it is charged to, if there is one.
+    /// Returns the state for a call: that of the part of the budget that it is charged to, if there
+    /// is one.
     fn of_call(&self, context: &RunContext) -> Result<Arc<OfRun>> {
         let run = self.of_run(context)?;
         Ok(run.parts_for(context).into_iter().next().unwrap_or(run))
@@ -315,8 +319,9 @@ impl Budget {
         {
             return Ok(run.clone());
         }
-        // Before the update below, which holds a lock on the values of the run: the caller's function
-        // may use them. Of two calls that begin at once, one finds the account of the other.
+        // Before the update below, which holds a lock on the values of the run: the caller's
+        // function may use them. Of two calls that begin at once, one finds the account of the
+        // other.
         let account = match &self.config.scope {
             Scope::Run(limits) => {
                 let earlier = self.spent_before(context);
@@ -440,8 +445,8 @@ impl Budget {
         }
     }
 
-    /// Notes the end of an attempt. `used` computes, with the prices of the account, what one with a response
-    /// has used of its reservation.
+    /// Notes the end of an attempt. `used` computes, with the prices of the account, what one with
+    /// a response has used of its reservation.
     fn note<T>(
         &self,
         extensions: &Extensions,
@@ -462,8 +467,8 @@ impl Budget {
     }
 
     /// Settles a call. `used` computes what a response has used of the reservation, and `cut` what
-    /// attempts without an end have used, with the number of attempts that were streamed and did not
-    /// finish before the call.
+    /// attempts without an end have used, with the number of attempts that were streamed and did
+    /// not finish before the call.
     fn close<T>(
         &self,
         extensions: &Extensions,
@@ -503,8 +508,8 @@ struct Held {
     streamed: usize,
 }
 
-/// The reservations of a call at which a service makes several attempts side by side. A budget outside
-/// of it takes them for one.
+/// The reservations of a call at which a service makes several attempts side by side. A budget
+/// outside of it takes them for one.
 pub(crate) struct Bill(Vec<(Arc<Held>, u32)>);
 
 impl Bill {

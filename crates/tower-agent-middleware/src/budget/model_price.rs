@@ -64,8 +64,8 @@ impl ModelPrice {
         self.cost_with(usage, 0)
     }
 
-    /// Returns the cost of a call. `written_long` of the tokens written to the cache are kept for an hour
-    /// or longer, at most all.
+    /// Returns the cost of a call. `written_long` of the tokens written to the cache are kept for
+    /// an hour or longer, at most all.
     pub(super) fn cost_with(&self, usage: Usage, written_long: u64) -> f64 {
         // From the highest threshold down, since the list is sorted.
         let reached = self

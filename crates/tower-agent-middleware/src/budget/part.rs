@@ -21,12 +21,13 @@ use crate::lock::lock;
 const NAME: &str = "BudgetPart";
 
 impl Budget {
-    /// Creates a part of this budget for an agent that works for another: each call of the agent has this much,
-    /// and no more. It is set aside when the agent is called, so that nobody else uses it up, and what is left
-    /// of it is given back when the agent ends. If the budget has less left, the agent is not called.
+    /// Creates a part of this budget for an agent that works for another: each call of the agent
+    /// has this much, and no more. It is set aside when the agent is called, so that nobody else
+    /// uses it up, and what is left of it is given back when the agent ends. If the budget has less
+    /// left, the agent is not called.
     ///
-    /// The usage of the agent is charged to the budget at once, also if the run is cancelled. A limit that the
-    /// part does not set is that of the whole budget.
+    /// The usage of the agent is charged to the budget at once, also if the run is cancelled. A
+    /// limit that the part does not set is that of the whole budget.
     ///
     /// ```
     /// use serde_json::json;
@@ -62,9 +63,10 @@ impl Budget {
     /// # }
     /// ```
     ///
-    /// Register the part with [`callbacks`](tower_agent::AgentBuilder::callbacks) on the agent, and the budget
-    /// itself around it, with [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks): without that,
-    /// the agent's calls fail.
+    /// Register the part with [`callbacks`](tower_agent::AgentBuilder::callbacks) on the agent, and
+    /// the budget itself around it, with
+    /// [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks): without that, the agent's
+    /// calls fail.
     pub fn carve(&self, limits: impl IntoIterator<Item = Limit>) -> BudgetPart {
         BudgetPart {
             budget: self.clone(),
@@ -126,7 +128,8 @@ impl BudgetPart {
         Some(part.account.clone())
     }
 
-    /// Returns what the agent had used of its part when the run paused, if this one goes on with it.
+    /// Returns what the agent had used of its part when the run paused, if this one goes on with
+    /// it.
     fn used_before(&self, context: &RunContext) -> Option<Spent> {
         if !context.is_continuation() {
             return None;

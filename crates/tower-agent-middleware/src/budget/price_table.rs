@@ -14,15 +14,15 @@ use tower_agent::message::Usage;
 /// 1. The entry with exactly this name.
 /// 2. The entry of the provider that the name starts with: `openai/gpt-4o` finds `gpt-4o` of the
 ///    provider `openai`.
-/// 3. The same for the name without a date at its end: `gpt-4o-2026-01-31`, `claude-opus-4-20260131` and
-///    `claude-opus-4@20260131` find the model without it.
+/// 3. The same for the name without a date at its end: `gpt-4o-2026-01-31`,
+///    `claude-opus-4-20260131` and `claude-opus-4@20260131` find the model without it.
 ///
-/// Anything else is unknown. No other part of a name is left out, and no entry of another provider is taken:
-/// a name without a provider is that of the provider that was asked, as
+/// Anything else is unknown. No other part of a name is left out, and no entry of another provider
+/// is taken: a name without a provider is that of the provider that was asked, as
 /// [`provider`](Self::provider) or else the response
-/// [says](tower_agent::message::Metadata::provider), and one of the entries without a prefix only where
-/// neither says whose it is. Before a call, a [budget](super::Limits::cost_at) does not know whom the model
-/// will ask, and reserves the dearest of the prices that the name has.
+/// [says](tower_agent::message::Metadata::provider), and one of the entries without a prefix only
+/// where neither says whose it is. Before a call, a [budget](super::Limits::cost_at) does not know
+/// whom the model will ask, and reserves the dearest of the prices that the name has.
 ///
 /// ```
 /// use tower_agent_middleware::budget::{Budget, Limits, ModelPrice, PriceTable, UnknownModel};
@@ -119,8 +119,8 @@ impl PriceTable {
         self
     }
 
-    /// Sets the provider that is asked, as the table names it: for a server that is not known by its host.
-    /// A name without a provider is then a model of this one, or one that was set by
+    /// Sets the provider that is asked, as the table names it: for a server that is not known by
+    /// its host. A name without a provider is then a model of this one, or one that was set by
     /// [`model`](Self::model), and of no other:
     ///
     /// ```
@@ -163,8 +163,9 @@ impl PriceTable {
             .or_else(|| entries.price(provider, without_date(model)?))
     }
 
-    /// Returns the price of a call before it is known which provider will be asked: the dearest of the
-    /// entries that the name may stand for, so that a reservation is not below what the call may cost.
+    /// Returns the price of a call before it is known which provider will be asked: the dearest of
+    /// the entries that the name may stand for, so that a reservation is not below what the call
+    /// may cost.
     pub(super) fn dearest(&self, model: &str, usage: Usage) -> Option<&ModelPrice> {
         let entries = &*self.0;
         let exact = entries.models.get(model);
@@ -254,7 +255,8 @@ impl PriceEntry {
     }
 }
 
-/// Returns a name without the date at its end, if it has one: `-2026-01-31`, `-20260131` or `@20260131`.
+/// Returns a name without the date at its end, if it has one: `-2026-01-31`, `-20260131` or
+/// `@20260131`.
 fn without_date(name: &str) -> Option<&str> {
     ["-dddd-dd-dd", "-dddddddd", "@dddddddd"]
         .into_iter()

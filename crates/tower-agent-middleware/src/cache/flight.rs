@@ -221,8 +221,8 @@ where
                     Either::Right((None, call)) => break call.await,
                 }
             };
-            // Events that it has sent and that are still on their way. Not to the end: a part of the
-            // service may keep the sink.
+            // Events that it has sent and that are still on their way. Not to the end: a part of
+            // the service may keep the sink.
             while let Some(Some(event)) = events.next().now_or_never() {
                 log.add(event.kind);
             }

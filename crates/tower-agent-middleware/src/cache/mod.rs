@@ -4,8 +4,8 @@
 //! CacheLayer<R>: Layer<S>    where S: Service<R: Cacheable, Response = R::Response>
 //! ```
 //!
-//! Two calls are equal if they have the same tenant, instructions, messages (whatever their ids), tools
-//! and settings; for a tool, the same tenant, name and arguments.
+//! Two calls are equal if they have the same tenant, instructions, messages (whatever their ids),
+//! tools and settings; for a tool, the same tenant, name and arguments.
 //!
 //! | a call | is answered by |
 //! |---|---|
@@ -17,13 +17,13 @@
 //! A call that several follow goes on as long as one of them does: whoever began it may be dropped.
 //! It is driven by all of them, so that a slow consumer holds nobody else up, and needs no task.
 //!
-//! A replay has the origin [`Replay`](tower_agent::call::Origin::Replay), no usage, no cost, and an id of
-//! its own; a [budget](crate::budget) charges nothing for it. One of those who follow a call pays for it:
-//! whoever began it, or somebody else if that one was dropped.
+//! A replay has the origin [`Replay`](tower_agent::call::Origin::Replay), no usage, no cost, and an
+//! id of its own; a [budget](crate::budget) charges nothing for it. One of those who follow a call
+//! pays for it: whoever began it, or somebody else if that one was dropped.
 //!
-//! Errors are not stored, nor are responses that were cut off or that a callback inside has given. An
-//! error is that of everybody who follows the call, unless it is about the run of the one who began
-//! it, such as a cancellation: the others then make a call of their own.
+//! Errors are not stored, nor are responses that were cut off or that a callback inside has given.
+//! An error is that of everybody who follows the call, unless it is about the run of the one who
+//! began it, such as a cancellation: the others then make a call of their own.
 //!
 //! ```
 //! use tower_agent::testing::{ScriptedModel, Turn};
@@ -51,9 +51,10 @@
 //!
 //! # Where to layer it
 //!
-//! Outside of everything that costs: the [retry](crate::retry), the [rate limit](crate::rate_limit),
-//! the [time limit](crate::timeout). Guards belong outside: one inside does not see a call that is
-//! replayed. The calls inside belong to the run that began them, with its data and its cancellation.
+//! Outside of everything that costs: the [retry](crate::retry), the [rate
+//! limit](crate::rate_limit), the [time limit](crate::timeout). Guards belong outside: one inside
+//! does not see a call that is replayed. The calls inside belong to the run that began them, with
+//! its data and its cancellation.
 
 mod flight;
 mod key;

@@ -21,7 +21,8 @@ impl Cacheable for ToolRequest {}
 
 /// The parts of a call that a cache needs.
 pub trait Replay: Request {
-    /// Adds everything to the hash that the response depends on, and returns whether it may be cached.
+    /// Adds everything to the hash that the response depends on, and returns whether it may be
+    /// cached.
     fn identify(&self, hash: &mut Hash) -> Result<bool>;
 
     /// Returns the request with a sink of its own and the events there, if it has a sink.

@@ -25,7 +25,8 @@ impl Cut {
 pub(super) fn cut(request: &mut ModelRequest, after: usize) -> Arc<Cut> {
     let cut = Arc::<Cut>::default();
     let of_attempts = cut.clone();
-    // In a band of its own: the cut is where the model is, and mappers outside see what is before it.
+    // In a band of its own: the cut is where the model is, and mappers outside see what is before
+    // it.
     request.enter_band();
     request.map_deltas(move || {
         let number = of_attempts.attempts.fetch_add(1, Ordering::Relaxed);

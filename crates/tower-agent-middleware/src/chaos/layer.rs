@@ -12,8 +12,8 @@ use tower_agent::error::Error;
 
 /// Makes calls fail on purpose; [`Chaos`] is the service. Clones share the number of the next call.
 ///
-/// Without any fault it changes nothing. A share is that of the calls which have the fault, from 0 to
-/// 1; a call may have several.
+/// Without any fault it changes nothing. A share is that of the calls which have the fault, from 0
+/// to 1; a call may have several.
 ///
 /// ```
 /// use std::time::Duration;
@@ -78,8 +78,8 @@ impl<R> ChaosLayer<R> {
         self
     }
 
-    /// Reorders calls: holds the ends of some back for a time up to `most`, so that calls which began
-    /// later end before them.
+    /// Reorders calls: holds the ends of some back for a time up to `most`, so that calls which
+    /// began later end before them.
     pub fn hold_back(mut self, share: f64, most: Duration) -> Self {
         self.settings.faults.hold_back = Share::new(share, most);
         self

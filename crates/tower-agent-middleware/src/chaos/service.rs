@@ -45,8 +45,8 @@ impl<R> fmt::Debug for ChaosSettings<R> {
     }
 }
 
-/// A service whose calls fail on purpose; created by [`ChaosLayer`](super::ChaosLayer). Clones share
-/// the number of the next call.
+/// A service whose calls fail on purpose; created by [`ChaosLayer`](super::ChaosLayer). Clones
+/// share the number of the next call.
 ///
 /// Delays need a `tokio` runtime with time enabled.
 pub struct Chaos<S, R> {

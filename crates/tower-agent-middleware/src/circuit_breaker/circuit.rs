@@ -87,8 +87,8 @@ impl Circuits {
                     wait: until - now,
                 });
             }
-            // The next one may test it if this one has not ended by then, so a call that hangs does not
-            // hold the circuit open for ever.
+            // The next one may test it if this one has not ended by then, so a call that hangs does
+            // not hold the circuit open for ever.
             tests_until = Some(now + settings.pause);
             circuit.open_until = tests_until;
         }

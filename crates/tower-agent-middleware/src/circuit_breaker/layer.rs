@@ -7,7 +7,8 @@ use super::circuit::{CircuitSettings, Circuits};
 use super::service::CircuitBreaker;
 use tower_agent::error::Error;
 
-/// Stops calling what keeps failing; [`CircuitBreaker`] is the service. Clones share their circuits.
+/// Stops calling what keeps failing; [`CircuitBreaker`] is the service. Clones share their
+/// circuits.
 ///
 /// ```
 /// use std::time::Duration;
@@ -47,8 +48,8 @@ impl CircuitBreakerLayer {
         self
     }
 
-    /// Sets the time after which one call tests an open circuit. Defaults to 30 s. If the last error
-    /// has a longer [`retry_after`](Error::retry_after), that is used.
+    /// Sets the time after which one call tests an open circuit. Defaults to 30 s. If the last
+    /// error has a longer [`retry_after`](Error::retry_after), that is used.
     pub fn pause(mut self, pause: Duration) -> Self {
         self.settings.pause = pause;
         self
@@ -57,10 +58,10 @@ impl CircuitBreakerLayer {
     /// Sets which errors are failures of what was called. Defaults to those that are
     /// [retryable](Error::is_retryable).
     ///
-    /// Other errors count as successes: they show that it works. The error of a tool is not retryable
-    /// unless it says so, because the tool may only have refused the arguments. `predicate` is not
-    /// called for an abort, an interrupt, an end of the invocation, a cancelled call or an unknown
-    /// tool, none of which is judged a failure.
+    /// Other errors count as successes: they show that it works. The error of a tool is not
+    /// retryable unless it says so, because the tool may only have refused the arguments.
+    /// `predicate` is not called for an abort, an interrupt, an end of the invocation, a cancelled
+    /// call or an unknown tool, none of which is judged a failure.
     pub fn failure_if(
         mut self,
         predicate: impl Fn(&Error) -> bool + Send + Sync + 'static,

@@ -14,12 +14,12 @@
 //! one. Clones of a layer share their circuits, and so do agents that are built with clones.
 //!
 //! A streamed call is judged at its end: a stream that breaks off has failed. A call that is
-//! cancelled or dropped is not judged, and an answer that only says that the request was wrong shows
-//! that the service works.
+//! cancelled or dropped is not judged, and an answer that only says that the request was wrong
+//! shows that the service works.
 //!
-//! A call that is not made fails with the kind [`Overloaded`](tower_agent::ErrorKind::Overloaded). A
-//! [`Fallback`](crate::fallback) goes on to the next model at once, the model is told at once that a
-//! tool does not work, and a [retry](crate::retry) around the breaker does not wait for it.
+//! A call that is not made fails with the kind [`Overloaded`](tower_agent::ErrorKind::Overloaded).
+//! A [`Fallback`](crate::fallback) goes on to the next model at once, the model is told at once
+//! that a tool does not work, and a [retry](crate::retry) around the breaker does not wait for it.
 //!
 //! ```
 //! use std::time::Duration;
@@ -50,9 +50,9 @@
 //!
 //! # Where to layer it
 //!
-//! Outside a [retry](crate::retry), a call counts once, however many attempts it takes; inside, every
-//! attempt counts. It judges what it sees, so put a [time limit](crate::timeout) inside: a call that
-//! hangs never fails otherwise.
+//! Outside a [retry](crate::retry), a call counts once, however many attempts it takes; inside,
+//! every attempt counts. It judges what it sees, so put a [time limit](crate::timeout) inside: a
+//! call that hangs never fails otherwise.
 
 pub(crate) mod circuit;
 mod layer;

@@ -38,8 +38,8 @@ impl PromptTokens {
     }
 }
 
-/// The parts of the last prompt of an agent in this run, and their tokens. The next prompt usually has the same
-/// and a few messages more, and a tokenizer takes long for a whole conversation.
+/// The parts of the last prompt of an agent in this run, and their tokens. The next prompt usually
+/// has the same and a few messages more, and a tokenizer takes long for a whole conversation.
 #[derive(Default)]
 pub(super) struct CountedPrompt {
     /// The function that has counted: another window counts otherwise.
@@ -54,8 +54,8 @@ impl CountedPrompt {
     /// Returns the tokens of a prompt, of which this run may have counted a part.
     pub(super) fn tokens(request: &ModelRequest, count: &Arc<CountTokens>) -> Result<PromptTokens> {
         let counted = Self::in_run(request.context())?;
-        // Taken out while the function counts: it is not ours, and may take its time. A call beside this one
-        // counts everything.
+        // Taken out while the function counts: it is not ours, and may take its time. A call beside
+        // this one counts everything.
         let mut prompt = std::mem::take(&mut *lock(&counted));
         prompt.read(request, count);
         let tokens = prompt.tokens.clone();

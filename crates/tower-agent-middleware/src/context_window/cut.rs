@@ -52,9 +52,9 @@ pub(super) struct Cutting<'m> {
 
 /// A prompt that is cut where it became too long.
 ///
-/// The cuts of a conversation depend on one another: what was left out once stays out, so that a provider's
-/// cache holds. They are made again from the start, or from the last summary, for each request, at the places
-/// where the model was called, since nothing else remembers them.
+/// The cuts of a conversation depend on one another: what was left out once stays out, so that a
+/// provider's cache holds. They are made again from the start, or from the last summary, for each
+/// request, at the places where the model was called, since nothing else remembers them.
 pub(super) struct Prompt<'m> {
     cutting: Cutting<'m>,
     /// The tokens of what is never left out.
@@ -123,8 +123,8 @@ impl<'m> Prompt<'m> {
         prompt
     }
 
-    /// Brings the prompt into the state in which a summary was made. Returns the number of messages that it had
-    /// then; 0 if it was not made of this conversation.
+    /// Brings the prompt into the state in which a summary was made. Returns the number of messages
+    /// that it had then; 0 if it was not made of this conversation.
     fn go_on_from(&mut self, messages: &'m Messages, tokens: &[u64], summary: &Summary) -> usize {
         let mut ids = messages.iter().map(Message::id);
         let Some(last) = ids.position(|id| id == Some(&summary.last)) else {
@@ -170,7 +170,8 @@ impl<'m> Prompt<'m> {
         });
     }
 
-    /// Returns whether a message is the user's own. What a callback has added for one request has no id.
+    /// Returns whether a message is the user's own. What a callback has added for one request has
+    /// no id.
     fn is_of_user(&self, message: &Message) -> bool {
         let last = self.last_user.map(|at| self.entries[at].message);
         message.id().is_some() || last.is_none_or(|last| last.id().is_none())

@@ -21,8 +21,8 @@ struct LookBack {
 
 /// Returns the tool.
 ///
-/// Its result in the transcript has no content: the model's request is given it each time, so that the
-/// conversation does not have everything twice, and so that the content keeps its own label.
+/// Its result in the transcript has no content: the model's request is given it each time, so that
+/// the conversation does not have everything twice, and so that the content keeps its own label.
 pub(super) fn tool() -> Tool {
     let declaration = declaration(
         LOOK_BACK,
@@ -92,7 +92,8 @@ pub(super) fn show(messages: &mut Messages) -> Vec<Shown> {
     all
 }
 
-/// Returns the names that the calls asked for whose results begin or end at this place, by their ids.
+/// Returns the names that the calls asked for whose results begin or end at this place, by their
+/// ids.
 fn asked_names(messages: &Messages, at: usize) -> HashMap<Arc<str>, String> {
     let mut before = (0..at).rev().map(|place| &messages[place]);
     let calling = before.find(|message| message.tool_calls().next().is_some());
@@ -123,7 +124,8 @@ fn fill(result: &mut ToolResult, name: &str, found: &[Message]) {
     let mut parts = Vec::new();
     for message in found {
         let mut results = message.tool_results().peekable();
-        // A message of words is written out with its role; of a result, the parts are shown as they were.
+        // A message of words is written out with its role; of a result, the parts are shown as they
+        // were.
         if results.peek().is_none() {
             parts.push(Part::from_text(rendered(message)));
         }

@@ -4,14 +4,14 @@
 //! ContextWindow: Callback<ModelRequest>
 //! ```
 //!
-//! When a prompt has more tokens than [`new`](ContextWindow::new) allows, it is shortened until it has at
-//! most [`cut_to`](ContextWindow::cut_to):
+//! When a prompt has more tokens than [`new`](ContextWindow::new) allows, it is shortened until it
+//! has at most [`cut_to`](ContextWindow::cut_to):
 //!
 //! 1. The results of the oldest tool calls are replaced by a note with the tool's name, all but the
 //!    [latest](ContextWindow::keep_results).
-//! 2. If that is not enough, the oldest messages are left out, and the model reads that they were, or a
-//!    [summary](ContextWindow::summariser) of them. A tool call and its results go together. The
-//!    instructions, the last message of the user and the last step of the model stay.
+//! 2. If that is not enough, the oldest messages are left out, and the model reads that they were,
+//!    or a [summary](ContextWindow::summariser) of them. A tool call and its results go together.
+//!    The instructions, the last message of the user and the last step of the model stay.
 //!
 //! Only the request is shortened: the transcript, checkpoints and sessions keep every message.
 //!
@@ -34,19 +34,21 @@
 //!
 //! # Summaries and looking back
 //!
-//! A model of yours summarises what is left out. It is called by an agent of its own in the run, without tools: it
-//! is charged to the same budget, traced, guarded by global callbacks, kept in a journal, and told in a stream as
-//! the work of another agent, named `summary_m17` by the last message. Each message is read by it
-//! once; the next summary replaces the one before, and is made of it. A summary is kept in the
-//! conversation's [private state](tower_agent::RunContext::private_state) with the last of the messages that it
-//! stands for, so a run that goes on in another process does not pay for it again, and [`flow`](crate::flow)
-//! gives it their labels. If the model fails, the messages are left out without a summary, and the next one makes
-//! up for it; if the run is aborted or cancelled, the call fails. Attempts at one call that run side by side, as
-//! those of a [hedge](crate::hedge) around the window, share a summary: the second waits until the first has made
-//! it. Put a hedge around the summariser if that is slow.
+//! A model of yours summarises what is left out. It is called by an agent of its own in the run,
+//! without tools: it is charged to the same budget, traced, guarded by global callbacks, kept in a
+//! journal, and told in a stream as the work of another agent, named `summary_m17` by the last
+//! message. Each message is read by it once; the next summary replaces the one before, and is made
+//! of it. A summary is kept in the conversation's [private
+//! state](tower_agent::RunContext::private_state) with the last of the messages that it stands for,
+//! so a run that goes on in another process does not pay for it again, and [`flow`](crate::flow)
+//! gives it their labels. If the model fails, the messages are left out without a summary, and the
+//! next one makes up for it; if the run is aborted or cancelled, the call fails. Attempts at one
+//! call that run side by side, as those of a [hedge](crate::hedge) around the window, share a
+//! summary: the second waits until the first has made it. Put a hedge around the summariser if that
+//! is slow.
 //!
-//! With the tool [`look_back`](ContextWindow::look_back), the model reads a message or a result again that was left
-//! out. What it finds is put into the request, and is in the conversation once.
+//! With the tool [`look_back`](ContextWindow::look_back), the model reads a message or a result
+//! again that was left out. What it finds is put into the request, and is in the conversation once.
 //!
 //! ```
 //! use tower_agent::testing::{ScriptedModel, Turn};
@@ -67,25 +69,26 @@
 //!
 //! # The provider's cache
 //!
-//! Between two cuts, each request begins with the messages of the one before, so that the provider's prompt
-//! cache holds. A cut is made for many calls at once: the lower `cut_to`, the rarer. Where the cuts are follows
-//! from the transcript and the summary alone, so that a run which is resumed, or made again from a journal,
-//! sends the same requests.
+//! Between two cuts, each request begins with the messages of the one before, so that the
+//! provider's prompt cache holds. A cut is made for many calls at once: the lower `cut_to`, the
+//! rarer. Where the cuts are follows from the transcript and the summary alone, so that a run which
+//! is resumed, or made again from a journal, sends the same requests.
 //!
 //! # If the model finds the prompt too long
 //!
-//! Tokens are estimated as a fourth of the bytes of text, and 1,000 for an image, a document or audio. With the
-//! feature `tokenizer`, those of OpenAI's models are counted exactly (`tokenizer_of`); for others, set
-//! [`count_tokens`](ContextWindow::count_tokens). If a call fails
-//! with [`ContextLength`](tower_agent::ErrorKind::ContextLength) all the same, the prompt is shortened to three
-//! quarters of what it was, and the call is made once more, unless a delta of its answer has been read. The
-//! rest of the run keeps to the smaller limit; a run that is resumed in another process finds it again.
+//! Tokens are estimated as a fourth of the bytes of text, and 1,000 for an image, a document or
+//! audio. With the feature `tokenizer`, those of OpenAI's models are counted exactly
+//! (`tokenizer_of`); for others, set [`count_tokens`](ContextWindow::count_tokens). If a call fails
+//! with [`ContextLength`](tower_agent::ErrorKind::ContextLength) all the same, the prompt is
+//! shortened to three quarters of what it was, and the call is made once more, unless a delta of
+//! its answer has been read. The rest of the run keeps to the smaller limit; a run that is resumed
+//! in another process finds it again.
 //!
 //! # Where to put it
 //!
-//! Inside callbacks that read the whole conversation, such as [`loop_guard`](crate::loop_guard), and outside
-//! those that add to the prompt. Registered on an agent, it is for that agent; its sub-agents have prompts of
-//! their own.
+//! Inside callbacks that read the whole conversation, such as [`loop_guard`](crate::loop_guard),
+//! and outside those that add to the prompt. Registered on an agent, it is for that agent; its
+//! sub-agents have prompts of their own.
 
 mod counted;
 mod cut;
@@ -135,7 +138,8 @@ struct ShownSummary(Message);
 struct Recovered;
 
 impl ContextWindow {
-    /// Allows this many tokens in a prompt: messages, instructions and tools. Leave room for the answer.
+    /// Allows this many tokens in a prompt: messages, instructions and tools. Leave room for the
+    /// answer.
     pub fn new(max_tokens: u64) -> Self {
         Self {
             bounds: Bounds {
@@ -149,27 +153,30 @@ impl ContextWindow {
         }
     }
 
-    /// Sets the number of tokens that a prompt has at most after a cut. Defaults to half of the maximum.
+    /// Sets the number of tokens that a prompt has at most after a cut. Defaults to half of the
+    /// maximum.
     pub fn cut_to(mut self, tokens: u64) -> Self {
         self.bounds.cut_to = tokens;
         self
     }
 
-    /// Sets how many of the latest messages with results of tools are never replaced by a note. Defaults to 3.
+    /// Sets how many of the latest messages with results of tools are never replaced by a note.
+    /// Defaults to 3.
     pub fn keep_results(mut self, results: usize) -> Self {
         self.bounds.keep_results = results;
         self
     }
 
-    /// Sets the function that counts the tokens of a message. It is called for each message, for the instructions
-    /// and for each tool once in a run, and must say the same of a message each time.
+    /// Sets the function that counts the tokens of a message. It is called for each message, for
+    /// the instructions and for each tool once in a run, and must say the same of a message each
+    /// time.
     pub fn count_tokens(mut self, count: impl Fn(&Message) -> u64 + Send + Sync + 'static) -> Self {
         self.count = Arc::new(count);
         self
     }
 
-    /// Counts tokens as this model of OpenAI does, with its own tokenizer. A model whose tokenizer is not known, such
-    /// as one of another provider, is counted as [before](Self::count_tokens).
+    /// Counts tokens as this model of OpenAI does, with its own tokenizer. A model whose tokenizer
+    /// is not known, such as one of another provider, is counted as [before](Self::count_tokens).
     ///
     /// ```
     /// use tower_agent_middleware::context_window::ContextWindow;
@@ -186,15 +193,16 @@ impl ContextWindow {
         }
     }
 
-    /// Summarises messages before they are left out, with this model, which may have layers of its own. The summary
-    /// has at most a fourth of the tokens of [`cut_to`](Self::cut_to). Defaults to none: the messages are left out.
+    /// Summarises messages before they are left out, with this model, which may have layers of its
+    /// own. The summary has at most a fourth of the tokens of [`cut_to`](Self::cut_to). Defaults to
+    /// none: the messages are left out.
     pub fn summariser(mut self, model: impl ModelService) -> Self {
         self.summariser = Some(BoxModel::new(model));
         self
     }
 
-    /// Returns the tool `look_back`, with which the model reads a message or a result that was cleared or left
-    /// out. Add it to the agent: what is left out is then named to the model.
+    /// Returns the tool `look_back`, with which the model reads a message or a result that was
+    /// cleared or left out. Add it to the agent: what is left out is then named to the model.
     #[must_use]
     pub fn look_back() -> Tool {
         look_back::tool()
@@ -234,9 +242,9 @@ impl ContextWindow {
             return Ok(Prompt::new(messages, &tokens, cutting, None).shortened());
         };
         let key = summary_key(context, self.bounds.max);
-        // The attempts of a hedge run side by side: the second finds the summary of the first, and makes one only
-        // if the first was dropped.
-        // An asynchronous mutex: nobody is blocked while a summary is made.
+        // The attempts of a hedge run side by side: the second finds the summary of the first, and
+        // makes one only if the first was dropped. An asynchronous mutex: nobody is blocked while a
+        // summary is made.
         let name = format!("{key} turn");
         let turns = context.values();
         let turn = turns.update(&name, |turn: &mut Arc<Mutex<()>>| turn.clone())?;
@@ -279,8 +287,8 @@ impl ContextWindow {
         if error.is_ending() || error.kind() == ErrorKind::Cancelled {
             return Err(error);
         }
-        // A run goes on without a summary, as it would if none were wanted. The next one, which is made once
-        // the prompt is too long again, is of these messages as well.
+        // A run goes on without a summary, as it would if none were wanted. The next one, which is
+        // made once the prompt is too long again, is of these messages as well.
         tracing::warn!(agent = context.path(), %error, "no summary: earlier messages are left out");
         values.set(failed, last);
         Ok(())
@@ -343,8 +351,8 @@ fn key(context: &RunContext) -> String {
     format!("tower_agent_middleware.context_window.{}", context.path())
 }
 
-/// Returns the key of the summary of an agent's conversation in the private state. It is forgotten with the
-/// tool call that the agent works in. Two windows of different sizes have a summary each.
+/// Returns the key of the summary of an agent's conversation in the private state. It is forgotten
+/// with the tool call that the agent works in. Two windows of different sizes have a summary each.
 fn summary_key(context: &RunContext, max_tokens: u64) -> String {
     let agent = context.step_path();
     let name = format!("tower_agent_middleware.context_window.summary {max_tokens} {agent}");

@@ -31,11 +31,11 @@ pub(super) struct SummaryCall<'a> {
 }
 
 impl SummaryCall<'_> {
-    /// Summarises what is left out of a prompt and no summary stands for. `earlier` is the summary in the
-    /// prompt.
+    /// Summarises what is left out of a prompt and no summary stands for. `earlier` is the summary
+    /// in the prompt.
     ///
-    /// A long conversation is summarised in several parts. Each is kept, so that it is not paid for again
-    /// if the next one fails.
+    /// A long conversation is summarised in several parts. Each is kept, so that it is not paid for
+    /// again if the next one fails.
     pub(super) async fn summarise(
         &self,
         prompt: &mut Prompt<'_>,
@@ -170,8 +170,9 @@ impl SummaryCall<'_> {
 
 /// Returns the name of the agent that summarises up to this message.
 ///
-/// A name of its own for each summary: a journal does not run what is inside of a call that it answers, so the
-/// agents of one name could not be told apart by their order in a run that is made again.
+/// A name of its own for each summary: a journal does not run what is inside of a call that it
+/// answers, so the agents of one name could not be told apart by their order in a run that is made
+/// again.
 fn agent_name(last: Option<&MessageId>) -> String {
     let last = last.map(short_name).unwrap_or_default();
     let letters = last.chars().map(|character| {

@@ -6,7 +6,8 @@ use tower_agent::message::{Message, MessageId};
 
 use crate::flow::{LOOK_BACK, Label};
 
-/// A summary of the messages up to one of them, without those that are shown: kept in the private state.
+/// A summary of the messages up to one of them, without those that are shown: kept in the private
+/// state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Summary {
     pub(super) text: String,
@@ -17,7 +18,8 @@ pub(super) struct Summary {
     /// The last message whose results were cleared then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) cleared: Option<MessageId>,
-    /// The label of all that it was made of, if a guard was there. Some of that may be gone when it is shown.
+    /// The label of all that it was made of, if a guard was there. Some of that may be gone when it
+    /// is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) label: Option<Label>,
 }

@@ -17,7 +17,8 @@ const MAX_KNOWN: usize = 10_000;
 /// Shorter texts are counted as fast as they are found.
 const MIN_KNOWN: usize = 100;
 
-/// Counts the tokens of messages with a tokenizer. Each text is counted once, as long as it is remembered.
+/// Counts the tokens of messages with a tokenizer. Each text is counted once, as long as it is
+/// remembered.
 pub(super) struct TokenCounter {
     tokenizer: &'static Tokenizer,
     hasher: RandomState,

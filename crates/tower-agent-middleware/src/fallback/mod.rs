@@ -10,12 +10,12 @@
 //! [`before_model`](tower_agent::callback::before_model) that adapts its requests.
 //!
 //! Each model receives the original request. All but the first receive it without its
-//! [`model`](tower_agent::Settings::model) and [`extra`](tower_agent::Settings::extra) settings, which are
-//! meant for the first; each of the others uses its own model. Provider data in the messages is
-//! kept: it is stored per provider, and other providers ignore it.
+//! [`model`](tower_agent::Settings::model) and [`extra`](tower_agent::Settings::extra) settings,
+//! which are meant for the first; each of the others uses its own model. Provider data in the
+//! messages is kept: it is stored per provider, and other providers ignore it.
 //!
-//! The next model is called after an error of a [retryable](tower_agent::ErrorKind::is_retryable) kind
-//! (whether or not retrying the same model would have helped; panics included), and when the
+//! The next model is called after an error of a [retryable](tower_agent::ErrorKind::is_retryable)
+//! kind (whether or not retrying the same model would have helped; panics included), and when the
 //! conversation is too long for the model. [`fall_back_if`](Fallback::fall_back_if) replaces this
 //! rule. There is no fallback after an abort, an interrupt or an end of the invocation, and none
 //! after output was streamed unless [`restart_streams`](Fallback::restart_streams) is set; the

@@ -1,9 +1,9 @@
 //! The labels and variables of a conversation, in its private state.
 //!
-//! Each entry has a key of its own, so that a journal that stores what a call has changed stores little. The
-//! entries are read from the state whenever they are needed, and are in no second place: a replay may
-//! change them.
-//! The entries of an agent that works in a tool call are removed with the call.
+//! Each entry has a key of its own, so that a journal that stores what a call has changed stores
+//! little. The entries are read from the state whenever they are needed, and are in no second
+//! place: a replay may change them. The entries of an agent that works in a tool call are removed
+//! with the call.
 
 use std::borrow::Cow;
 
@@ -114,8 +114,8 @@ impl<'a> Book<'a> {
             .read(&self.turn_key(turn), |entry| Turn::read(entry?))
     }
 
-    /// Records what is known about a message of the model. `calls_before` is the number of calls of the message
-    /// of the model before it, if that has the number before.
+    /// Records what is known about a message of the model. `calls_before` is the number of calls of
+    /// the message of the model before it, if that has the number before.
     pub(super) fn set_model_turn(&self, id: &TurnId<'_>, turn: &Turn, calls_before: Option<usize>) {
         match (id, turn.as_trusted()) {
             (
@@ -189,7 +189,8 @@ impl<'a> Book<'a> {
             turn.set_result(call, brought);
             *entry = turn.entry();
         });
-        // Only now, so that a call that runs at the same time finds the turn in one place or the other.
+        // Only now, so that a call that runs at the same time finds the turn in one place or the
+        // other.
         if let Some(calls) = self.take_trusted(id) {
             self.state.update(&key, |entry| {
                 if let Some(mut turn) = Turn::read(entry) {
@@ -204,7 +205,8 @@ impl<'a> Book<'a> {
         self.read(&self.key("variable", name))
     }
 
-    /// Keeps a variable, unless all of them then take more than this many bytes. Returns whether it did.
+    /// Keeps a variable, unless all of them then take more than this many bytes. Returns whether it
+    /// did.
     pub(super) fn keep(&self, name: &str, variable: &Variable, max_bytes: usize) -> bool {
         let written = json!(variable);
         let size = written.to_string().len();
@@ -242,8 +244,8 @@ impl<'a> Book<'a> {
         });
     }
 
-    /// Counts bits that the model learns of what it has not read. Returns `false`, and counts nothing, if
-    /// these would be more than `max`.
+    /// Counts bits that the model learns of what it has not read. Returns `false`, and counts
+    /// nothing, if these would be more than `max`.
     pub(super) fn leak(&self, bits: u32, max: u32) -> bool {
         // Of the whole run: an agent that works in a call has no allowance of its own.
         self.state.update(format!("{KEY} leaked"), |sum| {

@@ -81,8 +81,8 @@ impl<'r> Changed<'r> {
         self.add_before(message, self.vouched.map_or(0, Vouched::len), sum);
     }
 
-    /// Adds the label of a message. `before` is the number of vouchers that were there before it was written:
-    /// a callback may have shortened what another has shortened or added.
+    /// Adds the label of a message. `before` is the number of vouchers that were there before it
+    /// was written: a callback may have shortened what another has shortened or added.
     fn add_before(&mut self, message: &'r Message, before: usize, sum: &mut Sum) {
         let known = message.id().and_then(|id| self.unchanged.get(id));
         if known.is_some_and(|known| *known == message) {

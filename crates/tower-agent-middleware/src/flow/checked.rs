@@ -114,8 +114,8 @@ impl Checked {
         self.arguments.as_deref().unwrap_or(own)
     }
 
-    /// Returns whether what the call has brought is recorded, and that it is from now on: of a guard that is
-    /// registered twice, one does so.
+    /// Returns whether what the call has brought is recorded, and that it is from now on: of a
+    /// guard that is registered twice, one does so.
     pub(super) fn begin_record(&self) -> bool {
         self.is_recorded.swap(true, Ordering::AcqRel)
     }

@@ -80,8 +80,8 @@ impl Checking {
             }
         }
         checked.substitutions = substitutions;
-        // A callback has changed the arguments for another attempt: the values of references are still in
-        // them, for all that is known.
+        // A callback has changed the arguments for another attempt: the values of references are
+        // still in them, for all that is known.
         checked.substitutions.extend(earlier_substitutions);
         let changed = request.changed_arguments();
         checked.arguments = changed.map(|arguments| Arc::new(arguments.clone()));
@@ -121,7 +121,8 @@ impl Checking {
         })
     }
 
-    /// Returns the text of the refusal of a call that breaks rules, or `None` if a person allows it.
+    /// Returns the text of the refusal of a call that breaks rules, or `None` if a person allows
+    /// it.
     fn decide(
         &self,
         request: &ToolRequest,
@@ -212,8 +213,8 @@ async fn tell(
     context.emit(EVENT, event).await;
 }
 
-/// Returns whether the arguments of a call may have a reference. Most have none, which their text says
-/// before it is parsed.
+/// Returns whether the arguments of a call may have a reference. Most have none, which their text
+/// says before it is parsed.
 fn may_refer(request: &ToolRequest) -> bool {
     // Each reference has an `@`, which JSON can escape.
     request.changed_arguments().is_some() || request.call().arguments.as_str().contains(['@', '\\'])

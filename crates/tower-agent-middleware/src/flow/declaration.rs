@@ -10,12 +10,13 @@ use tower_agent::tool::ToolDeclaration;
 use super::label::{Label, Readers};
 use super::pointer::PointerPattern;
 
-/// Declares the part of a tool in the flow of data: the label of its result, and what its arguments decide.
+/// Declares the part of a tool in the flow of data: the label of its result, and what its arguments
+/// decide.
 ///
 /// Declared by the program, by the name of the tool: see [`Flow::tool`](super::Flow::tool). A tool
-/// without a declaration returns what anybody could have written and the user alone may read. Unless its
-/// [effect](Effect) is [`Pure`](Effect::Pure), it is consequential, and each of its arguments decides what
-/// happens; if it is pure, its arguments may be what everybody may read.
+/// without a declaration returns what anybody could have written and the user alone may read.
+/// Unless its [effect](Effect) is [`Pure`](Effect::Pure), it is consequential, and each of its
+/// arguments decides what happens; if it is pure, its arguments may be what everybody may read.
 ///
 /// ```
 /// use tower_agent_middleware::flow::{Readers, ToolFlow};
@@ -74,16 +75,16 @@ impl ToolFlow {
         }
     }
 
-    /// Declares a tool whose result is the program's own, such as a calculator or a clock, and whose
-    /// arguments have no effect. The result still has the labels of the arguments: a tool that repeats
-    /// untrusted text returns untrusted text.
+    /// Declares a tool whose result is the program's own, such as a calculator or a clock, and
+    /// whose arguments have no effect. The result still has the labels of the arguments: a tool
+    /// that repeats untrusted text returns untrusted text.
     #[must_use]
     pub fn trusted() -> Self {
         Self::new(Label::trusted())
     }
 
-    /// Declares a tool whose result anybody could have written, and the user alone may read, and whose
-    /// arguments have no effect: one that reads mails, files, records.
+    /// Declares a tool whose result anybody could have written, and the user alone may read, and
+    /// whose arguments have no effect: one that reads mails, files, records.
     ///
     /// An address that is fetched tells somebody what it contains: declare such a tool
     /// [`consequential`](Self::consequential) as well.
@@ -92,17 +93,17 @@ impl ToolFlow {
         Self::new(Label::unknown())
     }
 
-    /// Declares a consequential tool: one that sends, pays, changes or deletes. It is called only from a
-    /// trusted context and with trusted arguments, except those that are [`data`](Self::data). Its result
-    /// is the program's own.
+    /// Declares a consequential tool: one that sends, pays, changes or deletes. It is called only
+    /// from a trusted context and with trusted arguments, except those that are
+    /// [`data`](Self::data). Its result is the program's own.
     #[must_use]
     pub fn action() -> Self {
         Self::trusted().consequential()
     }
 
-    /// Declares an agent that is used as a tool, or the tool that transfers to a sub-agent, if the guard
-    /// is registered with [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) and so checks
-    /// the agent's own calls. Its result has the label of what the agent has read.
+    /// Declares an agent that is used as a tool, or the tool that transfers to a sub-agent, if the
+    /// guard is registered with [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks)
+    /// and so checks the agent's own calls. Its result has the label of what the agent has read.
     ///
     /// Without this declaration, both are consequential.
     #[must_use]
@@ -150,23 +151,23 @@ impl ToolFlow {
         self
     }
 
-    /// Sets the label of a part of the result, by a JSON pointer in which `*` stands for any element. The
-    /// most exact pointer counts.
+    /// Sets the label of a part of the result, by a JSON pointer in which `*` stands for any
+    /// element. The most exact pointer counts.
     #[must_use]
     pub fn label_at(mut self, pointer: &str, label: Label) -> Self {
         self.parts.push((PointerPattern::new(pointer), label));
         self
     }
 
-    /// Declares that a part of the result is the program's own, such as an id that it has made, and that
-    /// everybody may read it. The model reads it even if the result is [hidden](super::Hide).
+    /// Declares that a part of the result is the program's own, such as an id that it has made, and
+    /// that everybody may read it. The model reads it even if the result is [hidden](super::Hide).
     #[must_use]
     pub fn trusted_at(self, pointer: &str) -> Self {
         self.label_at(pointer, Label::trusted())
     }
 
-    /// Names keys of the result that the model may read when the result is hidden. The content has chosen
-    /// the others, perhaps. The keys in pointers of parts count as named.
+    /// Names keys of the result that the model may read when the result is hidden. The content has
+    /// chosen the others, perhaps. The keys in pointers of parts count as named.
     #[must_use]
     pub fn keys(mut self, keys: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
         self.keys.extend(keys.into_iter().map(Into::into));
@@ -189,8 +190,9 @@ impl ToolFlow {
         self
     }
 
-    /// Declares that the arguments at these JSON pointers decide what happens, where they are a part of an
-    /// argument that is [`data`](Self::data). All others do so anyway. The most exact pointer counts.
+    /// Declares that the arguments at these JSON pointers decide what happens, where they are a
+    /// part of an argument that is [`data`](Self::data). All others do so anyway. The most exact
+    /// pointer counts.
     #[must_use]
     pub fn control<'a>(mut self, pointers: impl IntoIterator<Item = &'a str>) -> Self {
         self.add_roles(pointers, Role::Control);
@@ -203,8 +205,8 @@ impl ToolFlow {
         }
     }
 
-    /// Declares that the argument at this JSON pointer, a name or a list of names, says who receives the
-    /// others: each must be a reader of all that is sent. The tool is consequential.
+    /// Declares that the argument at this JSON pointer, a name or a list of names, says who
+    /// receives the others: each must be a reader of all that is sent. The tool is consequential.
     #[must_use]
     pub fn recipients(mut self, pointer: &str) -> Self {
         let pattern = PointerPattern::new(pointer);
@@ -215,8 +217,8 @@ impl ToolFlow {
         self.consequential()
     }
 
-    /// Declares who receives the arguments, by a function of all of them, with each reference replaced by
-    /// its value. If it panics, the call fails. The tool is consequential.
+    /// Declares who receives the arguments, by a function of all of them, with each reference
+    /// replaced by its value. If it panics, the call fails. The tool is consequential.
     ///
     /// ```
     /// use serde_json::Value;
@@ -254,9 +256,9 @@ impl ToolFlow {
         self
     }
 
-    /// Declares that the description and the parameters of a tool of others, such as an MCP server's, are to
-    /// be trusted, whatever the server makes of them. Otherwise a model that reads them is tainted from its
-    /// first call on.
+    /// Declares that the description and the parameters of a tool of others, such as an MCP
+    /// server's, are to be trusted, whatever the server makes of them. Otherwise a model that reads
+    /// them is tainted from its first call on.
     #[must_use]
     pub fn trust_description(mut self) -> Self {
         self.trusts_description = true;
@@ -269,8 +271,8 @@ impl ToolFlow {
         self.keys.iter().any(|known| **known == *key) || in_parts.any(|known| known == key)
     }
 
-    /// Returns whether the value at this path of the arguments decides what happens, or has a part that
-    /// does.
+    /// Returns whether the value at this path of the arguments decides what happens, or has a part
+    /// that does.
     pub(super) fn controls(&self, path: &[String]) -> bool {
         if let Sends::To(recipients) = &self.sends
             && recipients
@@ -290,8 +292,8 @@ impl ToolFlow {
         !is_data || has_control_inside
     }
 
-    /// Returns the declared place of the value at this path, in the program's own words: the model may
-    /// have chosen the keys of a path.
+    /// Returns the declared place of the value at this path, in the program's own words: the model
+    /// may have chosen the keys of a path.
     pub(super) fn place(&self, path: &[String], tool: Option<&ToolDeclaration>) -> String {
         let recipients = match &self.sends {
             Sends::To(patterns) => &patterns[..],

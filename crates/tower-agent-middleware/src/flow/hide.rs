@@ -33,8 +33,8 @@ impl Hide {
     }
 }
 
-/// Returns what the model reads of a hidden result: its name, size, origin and shape, the keys that the
-/// program has named, and the parts that do not change the label of what the model has read.
+/// Returns what the model reads of a hidden result: its name, size, origin and shape, the keys that
+/// the program has named, and the parts that do not change the label of what the model has read.
 pub(super) fn stub(
     name: &str,
     variable: &Variable,

@@ -58,7 +58,8 @@ pub(super) fn label_of<'a>(
             Sum::of(match declared {
                 Some(declared) => declared.join(&origin.base),
                 None if origin.is_made_here(&id) => {
-                    // Recorded, since other agents read it later, and do not know where it was made.
+                    // Recorded, since other agents read it later, and do not know where it was
+                    // made.
                     let turn = Turn::new(Label::unknown(), Vec::new());
                     book.set_turn(&id, &turn);
                     turn.label
@@ -102,17 +103,18 @@ fn is_of_run(message: &Message) -> bool {
     parts.all(|part| matches!(part, Part::ToolResult(result) if result.is_of_run()))
 }
 
-/// Returns whether a message has a result of a tool: one that came too late is a part of a user message.
+/// Returns whether a message has a result of a tool: one that came too late is a part of a user
+/// message.
 fn has_result(message: &Message) -> bool {
     let mut parts = message.parts().iter();
     parts.any(|part| matches!(part, Part::ToolResult(_)))
 }
 
-/// Gives a label to a message of a request that a program makes: to a document that it attaches, a prompt of
-/// a server, a history without labels. It is kept with the conversation.
+/// Gives a label to a message of a request that a program makes: to a document that it attaches, a
+/// prompt of a server, a history without labels. It is kept with the conversation.
 ///
-/// Without it, messages of the user are trusted, and messages of a model that the guard was not around are
-/// [`unknown`](Label::unknown). The message must have an [id](Message::with_id).
+/// Without it, messages of the user are trusted, and messages of a model that the guard was not
+/// around are [`unknown`](Label::unknown). The message must have an [id](Message::with_id).
 ///
 /// ```
 /// use tower_agent::{AgentRequest, Message};
@@ -143,8 +145,8 @@ pub fn label_history(request: &AgentRequest, message: &Message, label: Label) ->
 pub(super) struct MessageOrigin {
     /// The label of the call that this agent works in, which has written them.
     pub(super) base: Label,
-    /// The end of the conversation of messages that somebody inside the run has written: a callback that calls an
-    /// agent, or a team that makes conversations for its members.
+    /// The end of the conversation of messages that somebody inside the run has written: a callback
+    /// that calls an agent, or a team that makes conversations for its members.
     made_here: Option<String>,
 }
 

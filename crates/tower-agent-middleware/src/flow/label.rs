@@ -20,8 +20,8 @@ pub enum Integrity {
 
 /// Who may read something: everybody, or those with one of these names. An empty set is nobody.
 ///
-/// The names are the application's own: addresses, channels, groups. [`Readers::USER`] is the user whose
-/// run it is.
+/// The names are the application's own: addresses, channels, groups. [`Readers::USER`] is the user
+/// whose run it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Readers {
@@ -71,7 +71,8 @@ impl Readers {
 
 /// Who could have written something, and who may read it.
 ///
-/// Labels are joined where data is put together: the worse integrity, and the readers that both allow.
+/// Labels are joined where data is put together: the worse integrity, and the readers that both
+/// allow.
 ///
 /// ```
 /// use tower_agent_middleware::flow::{Label, Readers};
@@ -109,7 +110,8 @@ impl Label {
         }
     }
 
-    /// The label of what is not known: anybody could have written it, and the user alone may read it.
+    /// The label of what is not known: anybody could have written it, and the user alone may read
+    /// it.
     #[must_use]
     pub fn unknown() -> Self {
         // The worst of both: it may be an attacker's words, or the secret of somebody else.
@@ -157,8 +159,8 @@ impl Label {
         }
     }
 
-    /// Returns whether somebody who has read data with the `other` label learns nothing worse from data
-    /// with this one: whether joining it changes nothing.
+    /// Returns whether somebody who has read data with the `other` label learns nothing worse from
+    /// data with this one: whether joining it changes nothing.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         // A comparison of its own could disagree with `join` in a case that only one of them has.

@@ -109,7 +109,8 @@ pub(super) fn narrow_bits(arguments: &Value) -> Option<u32> {
         .bits()
 }
 
-/// Returns whether a place in the arguments of a question is what is asked about, and not the question.
+/// Returns whether a place in the arguments of a question is what is asked about, and not the
+/// question.
 pub(super) fn is_subject(path: &[String]) -> bool {
     path.first().is_some_and(|name| name == "about")
 }

@@ -4,10 +4,11 @@
 //! Flow: Into<Bundle>
 //! ```
 //!
-//! A mail, a page or a file that a tool returns can contain instructions, and a model may follow them.
-//! No prompt prevents that. This guard does not try to find such text: it assumes that a model which has
-//! read untrusted content does what the content says. Every message and every result has a [`Label`]: who
-//! could have written it and who may read it. Before a tool runs, rules decide by the labels:
+//! A mail, a page or a file that a tool returns can contain instructions, and a model may follow
+//! them. No prompt prevents that. This guard does not try to find such text: it assumes that a
+//! model which has read untrusted content does what the content says. Every message and every
+//! result has a [`Label`]: who could have written it and who may read it. Before a tool runs, rules
+//! decide by the labels:
 //!
 //! | rule | a call is refused |
 //! |---|---|
@@ -15,8 +16,8 @@
 //! | [`TrustedArgument`](Rule::TrustedArgument) | of a consequential tool, if an argument that decides what happens is untrusted |
 //! | [`PermittedFlow`](Rule::PermittedFlow) | of any tool, if somebody would receive what they may not read |
 //!
-//! So that a model can work with content without reading it, results can be [hidden](Flow::hide): the model
-//! reads a name, passes it on as an argument, and the guard puts the value there.
+//! So that a model can work with content without reading it, results can be [hidden](Flow::hide):
+//! the model reads a name, passes it on as an argument, and the guard puts the value there.
 //!
 //! ```
 //! use serde_json::{Value, json};
@@ -66,33 +67,36 @@
 //! | the description of a tool of others, such as an MCP server or a page | untrusted, unless the program [trusts](ToolFlow::trust_description) it |
 //! | what a tool returns that the provider runs, such as a search | untrusted, unless it is declared |
 //!
-//! The label of a call's context is that of the request from which the model made it: of two calls of one
-//! turn, neither taints the other.
+//! The label of a call's context is that of the request from which the model made it: of two calls
+//! of one turn, neither taints the other.
 //!
 //! # Hidden results
 //!
-//! In place of a hidden result the model reads `{"$ref":"@m1.0","from":"read_mail","is":"list of 2", ..}`:
-//! its name, origin, kind and size, the keys that the program has [named](ToolFlow::keys), and the parts
-//! that are [declared as trusted](ToolFlow::trusted_at). As an argument, or in one, it passes
-//! `{"$ref":"@m1.0"}`, with a JSON pointer for a part, `{"$ref":"@m1.0#/0/id"}`, or `{{@m1.0}}` inside a
-//! text. The guard puts the value there once, with its label, before the rules, other callbacks and the
-//! tool. The transcript keeps the reference.
+//! In place of a hidden result the model reads `{"$ref":"@m1.0","from":"read_mail","is":"list of
+//! 2", ..}`: its name, origin, kind and size, the keys that the program has
+//! [named](ToolFlow::keys), and the parts that are [declared as trusted](ToolFlow::trusted_at). As
+//! an argument, or in one, it passes `{"$ref":"@m1.0"}`, with a JSON pointer for a part,
+//! `{"$ref":"@m1.0#/0/id"}`, or `{{@m1.0}}` inside a text. The guard puts the value there once,
+//! with its label, before the rules, other callbacks and the tool. The transcript keeps the
+//! reference.
 //!
-//! If any result may be hidden, the schemas that the model reads of its tools allow a reference for each argument
-//! and each part of one, from the first call on, so that a provider that keeps the model to them allows it and
-//! what it has cached stays valid. They are about 30 tokens longer for each. The schemas of the tools themselves
-//! stay as they are: the tool, other callbacks and an error see the value.
+//! If any result may be hidden, the schemas that the model reads of its tools allow a reference for
+//! each argument and each part of one, from the first call on, so that a provider that keeps the
+//! model to them allows it and what it has cached stays valid. They are about 30 tokens longer for
+//! each. The schemas of the tools themselves stay as they are: the tool, other callbacks and an
+//! error see the value.
 //!
-//! With [`Flow::tools`] the model can look at a hidden result, which taints what it does afterwards, or
-//! [ask](Flow::reader) a model without tools and history about it.
+//! With [`Flow::tools`] the model can look at a hidden result, which taints what it does
+//! afterwards, or [ask](Flow::reader) a model without tools and history about it.
 //!
 //! # Questions
 //!
 //! With [`OnViolation::Ask`] a call that breaks a rule interrupts the run with an
-//! [`Interrupt`](tower_agent::Interrupt) of the reason `flow`, whose id is the
-//! [path of the call](tower_agent::RunContext::call_path) and `flow`. Its payload has the tool, the arguments
-//! with the values of references, and each rule that is broken: with which argument, and by the results of which
-//! tools. Outside the arguments, content and the model write no word of it. The answer is a [`FlowAnswer`]:
+//! [`Interrupt`](tower_agent::Interrupt) of the reason `flow`, whose id is the [path of the
+//! call](tower_agent::RunContext::call_path) and `flow`. Its payload has the tool, the arguments
+//! with the values of references, and each rule that is broken: with which argument, and by the
+//! results of which tools. Outside the arguments, content and the model write no word of it. The
+//! answer is a [`FlowAnswer`]:
 //!
 //! | the answer | the call |
 //! |---|---|
@@ -101,14 +105,15 @@
 //! | [`Reject`](FlowAnswer::Reject), or cancelled | is not made; the model reads the reason |
 //! | anything else, or none | is asked about again |
 //!
-//! The guard asks before [approvals](crate::approval), which ask for themselves: no answer to the one answers the
-//! other. Every decision is an event, [`Custom`](tower_agent::stream::EventKind::Custom) with the name `flow`, with
-//! the call, the rules, the places of arguments and the label of the context, and without a value.
+//! The guard asks before [approvals](crate::approval), which ask for themselves: no answer to the
+//! one answers the other. Every decision is an event,
+//! [`Custom`](tower_agent::stream::EventKind::Custom) with the name `flow`, with the call, the
+//! rules, the places of arguments and the label of the context, and without a value.
 //!
 //! # What it does not guard
 //!
-//! - What content says: a mail that is forwarded, or the text of a summary, is its author's. Arguments that are
-//!   [data](ToolFlow::data) may be untrusted.
+//! - What content says: a mail that is forwarded, or the text of a summary, is its author's.
+//!   Arguments that are [data](ToolFlow::data) may be untrusted.
 //! - What the user reads in the answer of the model.
 //! - Whether, how often and in which order calls are made by a model that has read
 //!   [narrow answers](Flow::narrow_answers).
@@ -120,15 +125,15 @@
 //!
 //! # Where to register it
 //!
-//! With [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks), once for the whole tree of agents.
-//! Wherever it stands there, it acts outside other callbacks and layers: approvals, guardrails and tools
-//! see the values of references, and no callback adds to a result after it. Two different guards around one call
-//! are an error.
+//! With [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks), once for the whole tree
+//! of agents. Wherever it stands there, it acts outside other callbacks and layers: approvals,
+//! guardrails and tools see the values of references, and no callback adds to a result after it.
+//! Two different guards around one call are an error.
 //!
-//! Labels and hidden results are kept in the conversation's
-//! [private state](tower_agent::RunContext::private_state), by the ids of messages: they come back with its
-//! [`Checkpoint`](tower_agent::Checkpoint), session or journal. Messages without it have no label, and what has
-//! no label is not trusted.
+//! Labels and hidden results are kept in the conversation's [private
+//! state](tower_agent::RunContext::private_state), by the ids of messages: they come back with its
+//! [`Checkpoint`](tower_agent::Checkpoint), session or journal. Messages without it have no label,
+//! and what has no label is not trusted.
 
 mod book;
 mod changed;
@@ -194,8 +199,9 @@ pub struct Flow(Arc<FlowSettings>);
 impl Flow {
     /// Creates a guard that refuses calls which break a rule, and hides nothing.
     ///
-    /// It knows the tools of this crate, `show_result`, `ask_about`, `look_back` and `load_tools`, unless a server
-    /// or a page has a tool of the name. Declare a tool of your own that has one of these names.
+    /// It knows the tools of this crate, `show_result`, `ask_about`, `look_back` and `load_tools`,
+    /// unless a server or a page has a tool of the name. Declare a tool of your own that has one of
+    /// these names.
     pub fn new() -> Self {
         let own_tools = [
             (meta::SHOW, ToolFlow::trusted().shown()),
@@ -221,11 +227,11 @@ impl Flow {
         Arc::make_mut(&mut self.0)
     }
 
-    /// Declares a tool by its name, whoever brings it: the agent, an MCP server, the page of a front end or
-    /// the run. The last declaration counts.
+    /// Declares a tool by its name, whoever brings it: the agent, an MCP server, the page of a
+    /// front end or the run. The last declaration counts.
     ///
-    /// A [tool that the provider runs](tower_agent::model::ServerTool), such as `web_search`, has only a
-    /// result: no callback can refuse its calls. Without a declaration its result is
+    /// A [tool that the provider runs](tower_agent::model::ServerTool), such as `web_search`, has
+    /// only a result: no callback can refuse its calls. Without a declaration its result is
     /// [untrusted](Label::untrusted).
     pub fn tool(mut self, name: impl Into<Arc<str>>, flow: ToolFlow) -> Self {
         self.settings().tools.insert(name.into(), flow);
@@ -238,8 +244,8 @@ impl Flow {
         self
     }
 
-    /// Lets people with this role decide about calls that break a rule, and not the user of the run. Implies
-    /// [`OnViolation::Ask`].
+    /// Lets people with this role decide about calls that break a rule, and not the user of the
+    /// run. Implies [`OnViolation::Ask`].
     pub fn ask_role(mut self, role: impl Into<String>) -> Self {
         let settings = self.settings();
         settings.on_violation = OnViolation::Ask;
@@ -247,35 +253,36 @@ impl Flow {
         self
     }
 
-    /// Sets which results the model does not read. Defaults to [`Hide::Nothing`]: it reads them, and what it
-    /// does from then on is tainted.
+    /// Sets which results the model does not read. Defaults to [`Hide::Nothing`]: it reads them,
+    /// and what it does from then on is tainted.
     pub fn hide(mut self, hide: Hide) -> Self {
         self.settings().hide = hide;
         self
     }
 
-    /// Sets the label of what callbacks add to a request, or change in it, and of what they answer in place
-    /// of the model. Defaults to [`Label::unknown`], since a callback may add a document that it has
-    /// found. Set [`Label::trusted`] if your callbacks add the program's own words alone.
+    /// Sets the label of what callbacks add to a request, or change in it, and of what they answer
+    /// in place of the model. Defaults to [`Label::unknown`], since a callback may add a document
+    /// that it has found. Set [`Label::trusted`] if your callbacks add the program's own words
+    /// alone.
     ///
-    /// The guards of this crate say themselves what they add. The context that a page sends over AG-UI is added by
-    /// a callback as well: an agent behind AG-UI that trusts its callbacks trusts what the page says there.
+    /// The guards of this crate say themselves what they add. The context that a page sends over
+    /// AG-UI is added by a callback as well: an agent behind AG-UI that trusts its callbacks trusts
+    /// what the page says there.
     pub fn callbacks(mut self, label: Label) -> Self {
         self.settings().callbacks = label;
         self
     }
 
-    /// Sets the agent that answers questions about hidden results, with
-    /// [`ask_about`](Self::tools). Give it no tools: it reads untrusted content, and its answers are
-    /// treated as such.
+    /// Sets the agent that answers questions about hidden results, with [`ask_about`](Self::tools).
+    /// Give it no tools: it reads untrusted content, and its answers are treated as such.
     pub fn reader(mut self, reader: Agent) -> Self {
         self.settings().reader = Some(reader);
         self
     }
 
-    /// Lets the model read answers about hidden results that are narrow (yes or no, one of some choices, a
-    /// number in a range) until they have told this many bits in the whole conversation. From then on they
-    /// are hidden like other answers. Defaults to 0.
+    /// Lets the model read answers about hidden results that are narrow (yes or no, one of some
+    /// choices, a number in a range) until they have told this many bits in the whole conversation.
+    /// From then on they are hidden like other answers. Defaults to 0.
     ///
     /// Content decides such an answer, and so what the model does next, within these bounds.
     pub fn narrow_answers(mut self, max_bits: u32) -> Self {
@@ -283,18 +290,19 @@ impl Flow {
         self
     }
 
-    /// Sets how many bytes of JSON the hidden results of a conversation take. Defaults to 1 MiB. A result for
-    /// which there is no room cannot be used, and the model reads so.
+    /// Sets how many bytes of JSON the hidden results of a conversation take. Defaults to 1 MiB. A
+    /// result for which there is no room cannot be used, and the model reads so.
     pub fn max_stored(mut self, bytes: usize) -> Self {
         self.settings().max_stored = bytes;
         self
     }
 
-    /// Returns the tools with which a model looks into hidden results: `show_result`, and `ask_about` if there is
-    /// a [reader](Self::reader). Add them to each agent that should have them.
+    /// Returns the tools with which a model looks into hidden results: `show_result`, and
+    /// `ask_about` if there is a [reader](Self::reader). Add them to each agent that should have
+    /// them.
     ///
-    /// A result that was shown taints what the model does afterwards. Leave out what the model should not
-    /// do.
+    /// A result that was shown taints what the model does afterwards. Leave out what the model
+    /// should not do.
     #[must_use]
     pub fn tools(&self) -> Vec<Tool> {
         let mut tools = vec![meta::show()];

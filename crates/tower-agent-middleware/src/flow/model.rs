@@ -68,14 +68,16 @@ impl Callback<ModelRequest> for OutermostReading {
             }
         };
         let sent = lock(&reading.sent).clone();
-        // A callback or a layer has answered in place of the model, perhaps after the model had failed.
+        // A callback or a layer has answered in place of the model, perhaps after the model had
+        // failed.
         let is_given = sent.is_none() || response.is_given();
         let mut sum = sent.unwrap_or_else(|| reading.sum.clone());
         if is_given {
             sum.add(&Sum::of(self.settings.callbacks.clone()));
         }
         let Sum { label, sources } = sum;
-        // The message that callbacks have written in place of the model's may have an id of its own.
+        // The message that callbacks have written in place of the model's may have an id of its
+        // own.
         let id = response.message().id().or(request.response_id());
         let Some(Place::Message(id)) = id.map(Place::of) else {
             return Ok(Action::Continue);
@@ -156,8 +158,8 @@ fn note_sent(settings: &FlowSettings, request: &ModelRequest) -> Result<()> {
     Ok(())
 }
 
-/// Returns how many calls the message of the model has that comes before this one in the conversation, if the
-/// model has read it.
+/// Returns how many calls the message of the model has that comes before this one in the
+/// conversation, if the model has read it.
 fn calls_before(id: &TurnId<'_>, messages: &Messages) -> Option<usize> {
     let mut earlier = messages.iter().rev();
     let before = earlier.find(|message| message.role() == Role::Assistant)?;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tower_agent::message::{MessageId, MessagePlace};
 
-/// A message as labels know it: the same for all attempts at a response and for a response whose text a
-/// callback has changed.
+/// A message as labels know it: the same for all attempts at a response and for a response whose
+/// text a callback has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TurnId<'a> {
     /// A run has given it its id.
@@ -76,8 +76,8 @@ impl fmt::Display for TurnId<'_> {
 pub(super) enum Place<'a> {
     /// A message of its own.
     Message(TurnId<'a>),
-    /// A message that the run has made of this one: it asks for a repair of an answer, or is a task of a
-    /// team.
+    /// A message that the run has made of this one: it asks for a repair of an answer, or is a task
+    /// of a team.
     Quote(TurnId<'a>),
     /// One of the messages that a tool call has brought.
     Brought {
@@ -123,8 +123,9 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Returns the name by which a model can name a message, such as `m3`, or what the call at a place in it has
-/// brought, such as `m3.1`. A message whose id the run has not given it has its id as its name.
+/// Returns the name by which a model can name a message, such as `m3`, or what the call at a place
+/// in it has brought, such as `m3.1`. A message whose id the run has not given it has its id as its
+/// name.
 pub(crate) fn short_name(id: &MessageId) -> String {
     let named = match Place::of(id) {
         Place::Message(message) => message.number().map(|number| format!("m{number}")),

@@ -61,8 +61,8 @@ impl PointerPattern {
         (self.steps.len(), keys.count())
     }
 
-    /// Calls `found` with each value that this points at, and its path. A star stands for the elements of
-    /// lists alone if `lists_only`.
+    /// Calls `found` with each value that this points at, and its path. A star stands for the
+    /// elements of lists alone if `lists_only`.
     pub(super) fn each<'v>(
         &self,
         value: &'v Value,

@@ -14,7 +14,8 @@ use crate::reveal::Reveals;
 /// A person's answer about a call that breaks a rule: the payload of its
 /// [`Resolution`](tower_agent::Resolution).
 ///
-/// As JSON it is an object with `approved`, and perhaps `endorse` or `reason`. Anything else is asked again.
+/// As JSON it is an object with `approved`, and perhaps `endorse` or `reason`. Anything else is
+/// asked again.
 ///
 /// ```
 /// use serde_json::json;
@@ -177,7 +178,8 @@ fn id(request: &ToolRequest) -> String {
     format!("{} {REASON}", request.context().call_path())
 }
 
-/// Returns the answer about this call, or the error that asks for it. The request has its resolved arguments.
+/// Returns the answer about this call, or the error that asks for it. The request has its resolved
+/// arguments.
 pub(super) fn answer(
     request: &ToolRequest,
     violations: &[Violation],

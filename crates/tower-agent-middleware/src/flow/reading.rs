@@ -13,7 +13,8 @@ use super::run::{FlowRun, Reader};
 use super::settings::FlowSettings;
 use super::sum::Sum;
 
-/// The request of a model call before callbacks and layers could change it: an extension of the request.
+/// The request of a model call before callbacks and layers could change it: an extension of the
+/// request.
 pub(super) struct Reading {
     pub(super) guard: Arc<FlowSettings>,
     pub(super) messages: Messages,

@@ -20,7 +20,8 @@ pub(super) struct Substitution {
     pub(super) label: Label,
 }
 
-/// A reference that has no value. Its text is constant: whoever guesses names learns nothing from it.
+/// A reference that has no value. Its text is constant: whoever guesses names learns nothing from
+/// it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct UnknownReference;
 
@@ -30,8 +31,8 @@ impl UnknownReference {
          a JSON pointer into it: `@m1.0#/0/id`";
 }
 
-/// Replaces the references in the arguments of a call. Each is replaced once: a reference in the text of
-/// a value is text.
+/// Replaces the references in the arguments of a call. Each is replaced once: a reference in the
+/// text of a value is text.
 pub(super) struct Resolver<'a> {
     book: &'a Book<'a>,
     /// The message with the call.

@@ -48,8 +48,8 @@ impl<'a> CallResult<'a> {
         }
     }
 
-    /// Records what the call has brought, and returns the parts that the model reads in place of it, if it
-    /// does not read it.
+    /// Records what the call has brought, and returns the parts that the model reads in place of
+    /// it, if it does not read it.
     pub(super) fn record(&self, response: &ToolResponse) -> Option<Vec<Part>> {
         let inside = noted_inside(self.request.context());
         let call = self.checked.label();
@@ -173,7 +173,8 @@ impl<'a> CallResult<'a> {
         label.clone()
     }
 
-    /// Returns the parts of a hidden result that is shown, if they are not its value: images, for example.
+    /// Returns the parts of a hidden result that is shown, if they are not its value: images, for
+    /// example.
     fn shown_media(&self) -> Option<Vec<Part>> {
         match &*self.checked.substitutions {
             [whole] if self.request.name() == SHOW => self.book.variable(&whole.name)?.parts,
@@ -181,7 +182,8 @@ impl<'a> CallResult<'a> {
         }
     }
 
-    /// Returns the message for the model about arguments that do not fit, without a value of a reference.
+    /// Returns the message for the model about arguments that do not fit, without a value of a
+    /// reference.
     pub(super) fn misfit(&self, error: &Error) -> Option<String> {
         let invalid = error.downcast_ref::<InvalidArguments>()?;
         if self.checked.substitutions.is_empty() {
@@ -224,8 +226,8 @@ impl<'a> CallResult<'a> {
     }
 }
 
-/// Looks at a message that was made of a result outside its call: it says no more of a hidden result
-/// than the model may read. Returns what it says instead.
+/// Looks at a message that was made of a result outside its call: it says no more of a hidden
+/// result than the model may read. Returns what it says instead.
 pub(super) fn review(settings: &FlowSettings, request: &ToolRequest) -> Option<ToolResponse> {
     let call = CallPlace::of(request);
     let book = Book::of(request.context());

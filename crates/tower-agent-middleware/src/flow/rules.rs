@@ -168,8 +168,8 @@ impl Recipients {
     }
 }
 
-/// Returns what the model reads about a call that breaks rules: neither values nor names that content
-/// has chosen.
+/// Returns what the model reads about a call that breaks rules: neither values nor names that
+/// content has chosen.
 pub(super) fn refusal(tool: &str, violations: &[Violation]) -> String {
     let mut text = format!("refused: `{tool}` may not be called like this.");
     for violation in violations {

@@ -15,8 +15,8 @@ use crate::lock::lock;
 /// The key of this among the run's values.
 const RUN: &str = "tower_agent.guard.flow run";
 
-/// Data that the guard has while a run lasts. It is found once for a call, by one key: a key for each call would
-/// cost more than all that is stored under it.
+/// Data that the guard has while a run lasts. It is found once for a call, by one key: a key for
+/// each call would cost more than all that is stored under it.
 #[derive(Default)]
 pub(super) struct FlowRun {
     calls: Mutex<Vec<CallAround>>,
@@ -33,8 +33,8 @@ struct CallAround {
     label: Label,
 }
 
-/// The messages that an agent's model was sent in its last call, and their label: those of the next call are
-/// usually the same and more.
+/// The messages that an agent's model was sent in its last call, and their label: those of the next
+/// call are usually the same and more.
 struct Known {
     conversation: String,
     agent: String,
@@ -117,8 +117,8 @@ impl FlowRun {
         Some(call.label.clone())
     }
 
-    /// Returns the label of the messages that this reader's model was sent before, and their number, if these
-    /// begin with them.
+    /// Returns the label of the messages that this reader's model was sent before, and their
+    /// number, if these begin with them.
     pub(super) fn known(&self, reader: Reader<'_>, messages: &Messages) -> Option<(Sum, usize)> {
         let all = lock(&self.read);
         let known = all.iter().find(|known| reader.is_of(known))?;
@@ -130,7 +130,8 @@ impl FlowRun {
     /// Records the label of these messages, of which this many were known.
     pub(super) fn note(&self, reader: Reader<'_>, messages: &Messages, begin: usize, sum: &Sum) {
         let mut all = lock(&self.read);
-        // The messages and not their list: the run would have to copy one that it shares to add to it.
+        // The messages and not their list: the run would have to copy one that it shares to add to
+        // it.
         let sum = sum.clone();
         match all.iter_mut().find(|known| reader.is_of(known)) {
             Some(known) => {

@@ -2,7 +2,8 @@
 
 use tower_agent::context::RunContext;
 
-/// Returns the name of the variable for the result of a tool call: the same whenever this call is made.
+/// Returns the name of the variable for the result of a tool call: the same whenever this call is
+/// made.
 pub(super) fn variable_name(context: &RunContext) -> String {
     let mut name = String::from("@");
     for character in own_steps(&context.step_path(), true).join("/").chars() {
@@ -14,8 +15,8 @@ pub(super) fn variable_name(context: &RunContext) -> String {
     name
 }
 
-/// Returns the steps of a path below the first agent that works in the innermost tool call around the
-/// path's end, or below the outermost agent. The path ends in a tool call, or in an agent.
+/// Returns the steps of a path below the first agent that works in the innermost tool call around
+/// the path's end, or below the outermost agent. The path ends in a tool call, or in an agent.
 pub(super) fn own_steps(path: &str, ends_in_call: bool) -> Vec<&str> {
     let steps: Vec<_> = path.split('/').collect();
     let end = steps.len() - usize::from(ends_in_call);

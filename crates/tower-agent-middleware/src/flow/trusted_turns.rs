@@ -1,14 +1,15 @@
-//! The turns of a conversation about which there is nothing to know but that everything is trusted and for
-//! everybody: all that the model had read, and what its calls have brought. Most conversations have no others, so
-//! all of them are one small entry.
+//! The turns of a conversation about which there is nothing to know but that everything is trusted
+//! and for everybody: all that the model had read, and what its calls have brought. Most
+//! conversations have no others, so all of them are one small entry.
 //!
-//! The entry is a list of three numbers for each range of turns without a gap: the first turn, the last one, and
-//! the calls of the last one that have a result, a bit for each. A turn follows in a range if all calls of the turn
-//! before have such a result.
+//! The entry is a list of three numbers for each range of turns without a gap: the first turn, the
+//! last one, and the calls of the last one that have a result, a bit for each. A turn follows in a
+//! range if all calls of the turn before have such a result.
 
 use serde_json::{Value, json};
 
-/// Returns the bits of the calls of this turn that have a trusted result. `None` if the turn is none of these.
+/// Returns the bits of the calls of this turn that have a trusted result. `None` if the turn is
+/// none of these.
 pub(super) fn find(entry: Option<&Value>, turn: u32) -> Option<u64> {
     let numbers = entry?.as_array()?;
     // The latest ranges are at the end, and most questions are about the last turn.
@@ -37,7 +38,8 @@ pub(super) fn add(entry: &mut Value, turn: u32, calls: u64, calls_before: Option
     }
 }
 
-/// Records that the calls with these bits have a result, if the turn is one of these. Returns whether it is.
+/// Records that the calls with these bits have a result, if the turn is one of these. Returns
+/// whether it is.
 pub(super) fn mark(entry: &mut Value, turn: u32, calls: u64) -> bool {
     let Some(numbers) = entry.as_array_mut() else {
         return false;

@@ -15,7 +15,8 @@ pub(super) struct Turn {
     /// The tools whose untrusted results it had read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) sources: Vec<String>,
-    /// The places of the calls whose results the model reads, with the turn's own label: a bit for each.
+    /// The places of the calls whose results the model reads, with the turn's own label: a bit for
+    /// each.
     #[serde(default, skip_serializing_if = "is_zero")]
     plain: u64,
     /// The results of other calls, by their places.
@@ -37,8 +38,8 @@ impl Turn {
         }
     }
 
-    /// Creates a message whose model had read what is trusted and for everybody, as have the results of the
-    /// calls with these bits.
+    /// Creates a message whose model had read what is trusted and for everybody, as have the
+    /// results of the calls with these bits.
     pub(super) fn trusted(plain: u64) -> Self {
         Self {
             plain,
@@ -46,8 +47,8 @@ impl Turn {
         }
     }
 
-    /// Returns the bits of the calls with such results, if all that is known about the message is trusted and
-    /// for everybody.
+    /// Returns the bits of the calls with such results, if all that is known about the message is
+    /// trusted and for everybody.
     pub(super) fn as_trusted(&self) -> Option<u64> {
         let is_trusted =
             self.label == Label::trusted() && self.sources.is_empty() && self.others.is_empty();
@@ -89,7 +90,8 @@ impl Turn {
         }
     }
 
-    /// Records that the model reads the results of the calls with these bits, with the turn's own label.
+    /// Records that the model reads the results of the calls with these bits, with the turn's own
+    /// label.
     pub(super) fn add_plain(&mut self, plain: u64) {
         self.plain |= plain;
     }
@@ -123,7 +125,8 @@ impl Brought {
         }
     }
 
-    /// Returns whether there is nothing to know but that the model reads it, with the label of its turn.
+    /// Returns whether there is nothing to know but that the model reads it, with the label of its
+    /// turn.
     pub(super) fn is_plain(&self, turn: &Label) -> bool {
         // Nobody asks where trusted content is from.
         let names_no_tool = self.from.is_empty() || self.label.is_trusted();

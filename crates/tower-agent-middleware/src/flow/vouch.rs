@@ -6,8 +6,8 @@ use tower_agent::model::ModelRequest;
 use super::label::Label;
 use super::reading::Reading;
 
-/// Messages that callbacks have added or changed, in order: an extension of a request that the guard is
-/// around.
+/// Messages that callbacks have added or changed, in order: an extension of a request that the
+/// guard is around.
 #[derive(Clone, Default)]
 pub(super) struct Vouched(Vec<(Message, Voucher)>);
 
@@ -34,11 +34,11 @@ impl Vouched {
     }
 }
 
-/// Gives a label to a message that a callback adds to a request, or has changed there. The guard compares:
-/// it is the label of a message with exactly this content.
+/// Gives a label to a message that a callback adds to a request, or has changed there. The guard
+/// compares: it is the label of a message with exactly this content.
 ///
-/// Without it, what callbacks add has the label that [`Flow::callbacks`](super::Flow::callbacks) says.
-/// Has no effect without the guard.
+/// Without it, what callbacks add has the label that [`Flow::callbacks`](super::Flow::callbacks)
+/// says. Has no effect without the guard.
 ///
 /// ```
 /// use tower_agent::Message;
@@ -58,8 +58,8 @@ pub fn label_message(request: &mut ModelRequest, message: &Message, label: Label
     }
 }
 
-/// Records that a callback of this crate has hidden or left out a part of these messages, and added nothing
-/// but words of its own: each with the message as it was.
+/// Records that a callback of this crate has hidden or left out a part of these messages, and added
+/// nothing but words of its own: each with the message as it was.
 pub(crate) fn note_shortened<'a>(
     request: &mut ModelRequest,
     messages: impl IntoIterator<Item = (&'a Message, &'a Message)>,
@@ -70,7 +70,8 @@ pub(crate) fn note_shortened<'a>(
     vouch(request, shortened);
 }
 
-/// Records that a message says what others say, such as a summary of them: its label is the join of theirs.
+/// Records that a message says what others say, such as a summary of them: its label is the join of
+/// theirs.
 pub(crate) fn note_stands_for(request: &mut ModelRequest, message: &Message, others: Vec<Message>) {
     vouch(request, [(message.clone(), Voucher::StandsFor(others))]);
 }

@@ -1,5 +1,6 @@
-//! The parameters of tools as the model reads them while results may be hidden: each argument, and each part of one,
-//! may be a reference. A provider that keeps the model to the schema would forbid it otherwise.
+//! The parameters of tools as the model reads them while results may be hidden: each argument, and
+//! each part of one, may be a reference. A provider that keeps the model to the schema would forbid
+//! it otherwise.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,8 +13,8 @@ use crate::lock::lock;
 
 type Tools = Arc<Vec<Arc<ToolDeclaration>>>;
 
-/// The lists of tools of a run, each with the one that the model reads in its place: always the same, so that what
-/// a provider has cached of a request can be used for the next.
+/// The lists of tools of a run, each with the one that the model reads in its place: always the
+/// same, so that what a provider has cached of a request can be used for the next.
 #[derive(Default)]
 pub(super) struct Widened(Mutex<Vec<(Vec<Arc<ToolDeclaration>>, Tools)>>);
 
@@ -49,8 +50,8 @@ fn widened(tool: &Arc<ToolDeclaration>) -> Arc<ToolDeclaration> {
     Arc::new(ToolDeclaration::clone(tool).with_parameters(parameters))
 }
 
-/// Allows references inside the values of a schema, and not in their place: the arguments themselves must stay an
-/// object.
+/// Allows references inside the values of a schema, and not in their place: the arguments
+/// themselves must stay an object.
 fn widen_inside(schema: &mut Value) {
     let Some(schema) = schema.as_object_mut() else {
         return;

@@ -44,11 +44,11 @@
 //!
 //! Registered on an agent, a guardrail checks every model call of that agent, including those after
 //! tool calls. To check those of its sub-agents and of agents used as tools too, register it with
-//! [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks). To check only the first, look at
-//! [`iteration`](tower_agent::RunContext::iteration). Layers and callbacks inside it
-//! see the request and the response before the verdict. A retry outside runs the check again; one
-//! inside does not. During the check the call keeps its place in a concurrency limit: a check that
-//! calls a model behind the same limit may deadlock, so give it a limit of its own.
+//! [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks). To check only the first, look
+//! at [`iteration`](tower_agent::RunContext::iteration). Layers and callbacks inside it see the
+//! request and the response before the verdict. A retry outside runs the check again; one inside
+//! does not. During the check the call keeps its place in a concurrency limit: a check that calls a
+//! model behind the same limit may deadlock, so give it a limit of its own.
 
 mod gate;
 mod verdict;
@@ -290,8 +290,8 @@ impl Guardrail {
     where
         F: FnOnce() -> Checking + Send,
     {
-        // Inside the future, so that a panic of the function itself is caught as well. The check owns what
-        // it uses, so nothing is seen half changed after a panic.
+        // Inside the future, so that a panic of the function itself is caught as well. The check
+        // owns what it uses, so nothing is seen half changed after a panic.
         let check = AssertUnwindSafe(async move { check().await }).catch_unwind();
         let verdict = match self.timeout {
             None => Ok(check.await),

@@ -9,8 +9,8 @@ use super::plan::HedgePlan;
 use super::service::Hedge;
 use tower_agent::ModelRequest;
 
-/// Starts a second attempt at a slow model call; [`Hedge`] is the service. Clones share the times that
-/// they observe, and the budget.
+/// Starts a second attempt at a slow model call; [`Hedge`] is the service. Clones share the times
+/// that they observe, and the budget.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,25 +40,25 @@ impl HedgeLayer {
         }
     }
 
-    /// Starts a second attempt when the first is slower than this share of the last 200 attempts, from
-    /// 0 to 1. Until 20 are known, the fixed delay is used.
+    /// Starts a second attempt when the first is slower than this share of the last 200 attempts,
+    /// from 0 to 1. Until 20 are known, the fixed delay is used.
     pub fn percentile(mut self, share: f64) -> Self {
         self.plan.delay = Arc::new(Delay::new(self.plan.fixed, Some(share)));
         self
     }
 
-    /// Sets the budget that limits the second attempts of all calls together: each call deposits, and
-    /// each second attempt withdraws. Defaults to a [`TpsBudget`] of 3 attempts a second plus one for
-    /// every five calls, counted over 10 s, so that a provider that is slow for everybody does not get
-    /// twice the calls.
+    /// Sets the budget that limits the second attempts of all calls together: each call deposits,
+    /// and each second attempt withdraws. Defaults to a [`TpsBudget`] of 3 attempts a second plus
+    /// one for every five calls, counted over 10 s, so that a provider that is slow for everybody
+    /// does not get twice the calls.
     pub fn budget(mut self, budget: impl Budget + Send + Sync + 'static) -> Self {
         self.plan.budget = Arc::new(budget);
         self
     }
 
-    /// Sets which calls may have a second attempt. Defaults to all. A call with
-    /// [tools that the provider runs](tower_agent::model::ServerTool) has one only if they do nothing
-    /// but search and read the web, whatever `predicate` returns.
+    /// Sets which calls may have a second attempt. Defaults to all. A call with [tools that the
+    /// provider runs](tower_agent::model::ServerTool) has one only if they do nothing but search
+    /// and read the web, whatever `predicate` returns.
     pub fn hedge_if(
         mut self,
         predicate: impl Fn(&ModelRequest) -> bool + Send + Sync + 'static,

@@ -4,9 +4,10 @@
 //! HedgeLayer: Layer<S>    where S: Service<ModelRequest, Response = ModelResponse> + Clone
 //! ```
 //!
-//! If an attempt has shown no output for a [time](HedgeLayer::new), a second one starts beside it. The
-//! first *delta* decides, or the first response where nothing is streamed: the other attempt is
-//! dropped at once, and none of its deltas is ever seen. Once an attempt has output, no other starts.
+//! If an attempt has shown no output for a [time](HedgeLayer::new), a second one starts beside it.
+//! The first *delta* decides, or the first response where nothing is streamed: the other attempt is
+//! dropped at once, and none of its deltas is ever seen. Once an attempt has output, no other
+//! starts.
 //!
 //! | the attempt | the call |
 //! |---|---|
@@ -15,10 +16,10 @@
 //! | fails behind its first delta | fails with it |
 //! | ends the run, as an abort does | ends it at once |
 //!
-//! A [budget](crate::budget) is charged for both: the response of the one, and of the other the tokens
-//! that its provider told, or an estimate, as for any call that was cut. The delay can be a
-//! [percentile](HedgeLayer::percentile) of the calls before, with a fixed delay until 20 are known; an
-//! attempt that was dropped counts with the time that it had. A [budget of
+//! A [budget](crate::budget) is charged for both: the response of the one, and of the other the
+//! tokens that its provider told, or an estimate, as for any call that was cut. The delay can be a
+//! [percentile](HedgeLayer::percentile) of the calls before, with a fixed delay until 20 are known;
+//! an attempt that was dropped counts with the time that it had. A [budget of
 //! attempts](HedgeLayer::budget) keeps their number a share of all calls.
 //!
 //! A call whose provider runs tools that may change something has no second attempt; see
@@ -54,9 +55,9 @@
 //! # Where to layer it
 //!
 //! Around a [pool](crate::pool), so that the second attempt goes to another endpoint, and inside a
-//! [retry](crate::retry), a [cache](crate::cache) and a [context window](crate::context_window), whose
-//! summaries would otherwise count as the time of an attempt. Put a [rate limit](crate::rate_limit) and a
-//! [time limit](crate::timeout) of each attempt inside.
+//! [retry](crate::retry), a [cache](crate::cache) and a [context window](crate::context_window),
+//! whose summaries would otherwise count as the time of an attempt. Put a [rate
+//! limit](crate::rate_limit) and a [time limit](crate::timeout) of each attempt inside.
 
 mod delay;
 mod layer;

@@ -43,8 +43,8 @@ impl Race {
     }
 }
 
-/// Lets the deltas of an attempt through if it wins. A model may send them from a task of its own, so
-/// looking after each poll would be too late.
+/// Lets the deltas of an attempt through if it wins. A model may send them from a task of its own,
+/// so looking after each poll would be too late.
 struct RaceGate {
     race: Arc<Race>,
     attempt: u8,

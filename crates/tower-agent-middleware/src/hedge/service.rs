@@ -84,7 +84,8 @@ fn is_repeatable(request: &ModelRequest) -> bool {
             ServerToolKind::WebSearch | ServerToolKind::WebFetch
         )
     });
-    // The tools of a provider can also be given as fields of its own, and nobody knows what they do.
+    // The tools of a provider can also be given as fields of its own, and nobody knows what they
+    // do.
     let mut extra = settings.extra.keys();
     only_read && !extra.any(|field| field.contains("tool") || field.contains("mcp"))
 }

@@ -14,9 +14,9 @@
 //! | [5](LoopGuard::forbid_tools_after) | it is also told to answer without tools, and may call none |
 //! | [8](LoopGuard::end_after) | the model call fails with the kind [`Denied`](tower_agent::ErrorKind::Denied) |
 //!
-//! Calls of tools that do not exist count as well, and so do calls whose arguments are invalid. A call
-//! that is repeated to poll something is no loop as long as its result changes; name tools that poll
-//! without a change in [`except`](LoopGuard::except).
+//! Calls of tools that do not exist count as well, and so do calls whose arguments are invalid. A
+//! call that is repeated to poll something is no loop as long as its result changes; name tools
+//! that poll without a change in [`except`](LoopGuard::except).
 //!
 //! ```
 //! use serde_json::json;
@@ -44,10 +44,10 @@
 //!
 //! # What it sees
 //!
-//! It keeps no state and reads the transcript: a run that is resumed goes on counting, and concurrent
-//! runs do not mix. Messages that another callback has removed are not counted, so register it outside
-//! of one that shortens the conversation. Registered on an agent, it guards that agent; to guard its
-//! sub-agents and the agents used as tools as well, use
+//! It keeps no state and reads the transcript: a run that is resumed goes on counting, and
+//! concurrent runs do not mix. Messages that another callback has removed are not counted, so
+//! register it outside of one that shortens the conversation. Registered on an agent, it guards
+//! that agent; to guard its sub-agents and the agents used as tools as well, use
 //! [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) with a
 //! [`Bundle`](tower_agent::callback::Bundle).
 
@@ -87,7 +87,8 @@ impl LoopGuard {
         }
     }
 
-    /// Sets how often a call is made before the model is told that it repeats itself. Defaults to 3.
+    /// Sets how often a call is made before the model is told that it repeats itself. Defaults
+    /// to 3.
     pub fn nudge_after(mut self, calls: usize) -> Self {
         self.nudge_after = calls;
         self
@@ -100,15 +101,15 @@ impl LoopGuard {
         self
     }
 
-    /// Sets how often a call is made before the model call fails. Defaults to 8. A model that keeps to
-    /// [`ToolChoice::None`] does not come so far; not every provider makes it.
+    /// Sets how often a call is made before the model call fails. Defaults to 8. A model that keeps
+    /// to [`ToolChoice::None`] does not come so far; not every provider makes it.
     pub fn end_after(mut self, calls: usize) -> Self {
         self.end_after = calls;
         self
     }
 
-    /// Excepts these tools, which may be called with the same arguments and the same result as often as
-    /// the model likes, such as one that polls. Adds to earlier ones.
+    /// Excepts these tools, which may be called with the same arguments and the same result as
+    /// often as the model likes, such as one that polls. Adds to earlier ones.
     pub fn except(mut self, tools: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
         self.except.extend(tools.into_iter().map(Into::into));
         self

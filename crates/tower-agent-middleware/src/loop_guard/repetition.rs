@@ -28,8 +28,8 @@ impl Answered<'_> {
     }
 }
 
-/// Returns the call of the last turn that was made most often since the last message of the user, if
-/// one was repeated.
+/// Returns the call of the last turn that was made most often since the last message of the user,
+/// if one was repeated.
 pub(super) fn find(messages: &Messages, except: &BTreeSet<Arc<str>>) -> Option<Repetition> {
     // Otherwise no turn has just ended.
     messages.last().filter(|last| last.role() == Role::Tool)?;
@@ -48,7 +48,8 @@ pub(super) fn find(messages: &Messages, except: &BTreeSet<Arc<str>>) -> Option<R
         .filter(|repetition| repetition.calls > 1)
 }
 
-/// Returns the calls with their results, oldest first, and the index of the first one of the last turn.
+/// Returns the calls with their results, oldest first, and the index of the first one of the last
+/// turn.
 fn answered_calls<'a>(
     messages: impl Iterator<Item = &'a Message>,
     except: &BTreeSet<Arc<str>>,

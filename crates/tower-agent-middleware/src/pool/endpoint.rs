@@ -11,8 +11,8 @@ use crate::circuit_breaker::circuit::{CircuitKey, Circuits};
 use tower_agent::call::{BoxCallService, Request};
 use tower_agent::error::Error;
 
-/// One of the services of a pool, as tower's balancer sees it. A call takes it, and makes no call of
-/// the service yet.
+/// One of the services of a pool, as tower's balancer sees it. A call takes it, and makes no call
+/// of the service yet.
 pub(super) struct Endpoint<R: Request> {
     seat: Seat<R>,
     circuits: Arc<Circuits>,

@@ -66,7 +66,8 @@ impl Gauge {
     pub(super) fn cost(&self) -> EndpointCost {
         let state = lock(&self.0);
         let now = Instant::now();
-        // A call that waits longer than usual tells about the endpoint before it ends, if it ever does.
+        // A call that waits longer than usual tells about the endpoint before it ends, if it ever
+        // does.
         let oldest = state.waiting.first();
         let oldest = oldest.map_or(Duration::ZERO, |(begun, _)| now - *begun);
         let wait = state.wait.now(now).max(oldest.as_secs_f64());

@@ -5,13 +5,15 @@
 //! ```
 //!
 //! Each call goes to the cheaper of two random endpoints, by tower's
-//! [`Balance`](tower::balance::p2c::Balance). The cost of an endpoint is the number of its open calls
-//! times the wait for the first output, which is the first delta of a stream, or the response:
+//! [`Balance`](tower::balance::p2c::Balance). The cost of an endpoint is the number of its open
+//! calls times the wait for the first output, which is the first delta of a stream, or the
+//! response:
 //!
-//! - A streamed call is open until its end, and so is a call that waits for its endpoint to be ready.
-//! - The wait is an average that rises at once and falls within some ten seconds, so a slow endpoint
-//!   is tried again now and then. The oldest call without output counts with its age: an endpoint that
-//!   hangs becomes expensive before its calls end.
+//! - A streamed call is open until its end, and so is a call that waits for its endpoint to be
+//!   ready.
+//! - The wait is an average that rises at once and falls within some ten seconds, so a slow
+//!   endpoint is tried again now and then. The oldest call without output counts with its age: an
+//!   endpoint that hangs becomes expensive before its calls end.
 //! - A failure counts as a slow call, and so does a call that was dropped while it waited, as by a
 //!   [hedge](crate::hedge).
 //!

@@ -42,8 +42,8 @@ struct Shared<R: Request> {
 impl<R: Request> Pool<R> {
     /// Creates a pool of endpoints, each with a name for logs.
     ///
-    /// Give endpoints of different types as [`BoxCallService`]s. Endpoints of one name are taken out
-    /// together, such as the models of one host. Without endpoints, every call fails with
+    /// Give endpoints of different types as [`BoxCallService`]s. Endpoints of one name are taken
+    /// out together, such as the models of one host. Without endpoints, every call fails with
     /// [`InvalidRequest`](ErrorKind::InvalidRequest).
     #[must_use]
     pub fn new<N, S>(endpoints: impl IntoIterator<Item = (N, S)>) -> Self
@@ -99,8 +99,8 @@ impl<R: Request> Pool<R> {
         self
     }
 
-    /// Sets the time after which one call tests an endpoint that was taken out. Defaults to 10 s. If
-    /// its last error has a longer [`retry_after`](Error::retry_after), that is used.
+    /// Sets the time after which one call tests an endpoint that was taken out. Defaults to 10 s.
+    /// If its last error has a longer [`retry_after`](Error::retry_after), that is used.
     #[must_use]
     pub fn pause(mut self, pause: Duration) -> Self {
         self.settings.pause = pause;
@@ -108,9 +108,9 @@ impl<R: Request> Pool<R> {
     }
 
     /// Sets which errors are failures of an endpoint. Defaults to those that are
-    /// [retryable](Error::is_retryable) by themselves or by their kind, such as those of a provider that
-    /// refuses calls, or of a [circuit breaker](crate::circuit_breaker) around it. Never called for the
-    /// end of a run or a cancelled call.
+    /// [retryable](Error::is_retryable) by themselves or by their kind, such as those of a provider
+    /// that refuses calls, or of a [circuit breaker](crate::circuit_breaker) around it. Never
+    /// called for the end of a run or a cancelled call.
     #[must_use]
     pub fn failure_if(
         mut self,

@@ -47,8 +47,8 @@ impl RateLimitLayer {
 
     /// Limits the number of tokens in a period, those of the input and the output together.
     ///
-    /// A call that needs more than may be used at once goes when nothing is used, and those after it
-    /// wait for as long as its tokens take.
+    /// A call that needs more than may be used at once goes when nothing is used, and those after
+    /// it wait for as long as its tokens take.
     pub fn tokens(mut self, limit: u64, period: Duration) -> Self {
         self.limiter.quotas.tokens = Some(Quota::new(limit, period));
         self
@@ -63,8 +63,8 @@ impl RateLimitLayer {
         self
     }
 
-    /// Sets the number of output tokens that a call reserves if its request sets no maximum. Defaults
-    /// to 1,000.
+    /// Sets the number of output tokens that a call reserves if its request sets no maximum.
+    /// Defaults to 1,000.
     pub fn reservation(mut self, tokens: u64) -> Self {
         self.limiter.reservation = tokens;
         self
@@ -102,8 +102,8 @@ impl RateLimitLayer {
     }
 
     /// Lets calls that wait for one limit go in turns of their keys, so that each key gets as many
-    /// tokens as the others, whatever the number and the size of its calls. Without tokens, keys get
-    /// as many calls. The error of `key` fails the call.
+    /// tokens as the others, whatever the number and the size of its calls. Without tokens, keys
+    /// get as many calls. The error of `key` fails the call.
     ///
     /// Turns are taken in one process: a [store](Self::shared_in) shares limits, and not the queue.
     pub fn fair_by(
@@ -115,10 +115,11 @@ impl RateLimitLayer {
     }
 
     /// Keeps the limits in a store under this name, so that processes
-    /// [share](crate::rate_limit#limits-that-processes-share) them. Defaults to memory, shared by clones of the
-    /// layer.
+    /// [share](crate::rate_limit#limits-that-processes-share) them. Defaults to memory, shared by
+    /// clones of the layer.
     ///
-    /// Layers with the same name share what is used: give layers of different limits different names.
+    /// Layers with the same name share what is used: give layers of different limits different
+    /// names.
     pub fn shared_in(mut self, store: impl RateStore, name: impl AsRef<str>) -> Self {
         self.limiter.set_store(Arc::new(store), name.as_ref());
         self

@@ -4,8 +4,8 @@
 //! RateLimitLayer: Layer<S>    where S: Service<R: Metered, Response = R::Response>
 //! ```
 //!
-//! Before a call, the layer takes one request and an estimate of the tokens: those of the prompt, and
-//! the request's `max_tokens` or a [reservation](RateLimitLayer::reservation). At its end it
+//! Before a call, the layer takes one request and an estimate of the tokens: those of the prompt,
+//! and the request's `max_tokens` or a [reservation](RateLimitLayer::reservation). At its end it
 //! corrects the estimate:
 //!
 //! | the call | counts |
@@ -16,11 +16,12 @@
 //! | is interrupted or ends the run | nothing |
 //! | is dropped while it waits | nothing |
 //!
-//! A streamed call is one call, and counts until its end. Every attempt that passes the layer counts.
+//! A streamed call is one call, and counts until its end. Every attempt that passes the layer
+//! counts.
 //!
-//! No period has more than the limit: a small [share](RateLimitLayer::burst) may be used at once, and
-//! the rest comes back evenly. A call that is larger than that share or uses more than its estimate
-//! may exceed a limit; the next call then waits until that is paid back.
+//! No period has more than the limit: a small [share](RateLimitLayer::burst) may be used at once,
+//! and the rest comes back evenly. A call that is larger than that share or uses more than its
+//! estimate may exceed a limit; the next call then waits until that is paid back.
 //!
 //! # Limits that a provider reports
 //!
@@ -88,10 +89,10 @@
 //!
 //! # Limits that processes share
 //!
-//! By default a limit is in memory, and each process has one of its own. With a [`RateStore`] they share it:
-//! `layer.shared_in(database.clone(), "openai")`, where `database` is a
-//! [`Postgres`](https://docs.rs/tower-agent-durable/latest/tower_agent_durable/struct.Postgres.html) of
-//! `tower-agent-durable`, with its feature `rate-limit`.
+//! By default a limit is in memory, and each process has one of its own. With a [`RateStore`] they
+//! share it: `layer.shared_in(database.clone(), "openai")`, where `database` is a
+//! [`Postgres`](https://docs.rs/tower-agent-durable/latest/tower_agent_durable/struct.Postgres.html)
+//! of `tower-agent-durable`, with its feature `rate-limit`.
 //!
 //! | | |
 //! |---|---|
@@ -100,8 +101,8 @@
 //! | the store fails | the call fails and is not made |
 //! | a process dies | its calls count as they were reserved |
 //!
-//! The service inside is polled ready before the wait, so a concurrency limit inside is held by calls
-//! that wait: put it outside.
+//! The service inside is polled ready before the wait, so a concurrency limit inside is held by
+//! calls that wait: put it outside.
 
 mod bucket;
 mod exhausted;

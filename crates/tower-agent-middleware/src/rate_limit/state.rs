@@ -11,8 +11,8 @@ const PERIOD: Duration = Duration::from_secs(60);
 
 /// The state of a limit: what is left of it, and what its provider has reported.
 ///
-/// It serialises, for a [store](super::RateStore) that processes share. A text that another version has
-/// written is an error where this one would read less in it.
+/// It serialises, for a [store](super::RateStore) that processes share. A text that another version
+/// has written is an error where this one would read less in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateState {
@@ -59,8 +59,8 @@ pub(super) struct Quotas {
 }
 
 impl RateChange {
-    /// Applies the change to a state, and returns the reason if a call has to wait. `now` is the time
-    /// since any moment that stays the same for this state.
+    /// Applies the change to a state, and returns the reason if a call has to wait. `now` is the
+    /// time since any moment that stays the same for this state.
     ///
     /// It may be applied again to another state, if a store finds that the first one has changed
     /// meanwhile.
@@ -90,8 +90,8 @@ impl RateChange {
         }
     }
 
-    /// Returns the change that takes this one back, for a store whose caller was dropped before it knew that its
-    /// call may be made. `None` for the end of a call.
+    /// Returns the change that takes this one back, for a store whose caller was dropped before it
+    /// knew that its call may be made. `None` for the end of a call.
     #[must_use]
     pub fn inverse(&self) -> Option<Self> {
         let Change::Take { tokens, .. } = self.0 else {

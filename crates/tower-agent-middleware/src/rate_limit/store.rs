@@ -14,11 +14,12 @@ use tower_agent::error::Result;
 
 /// Keeps the states of limits, for one process or for several.
 ///
-/// [`Postgres`](https://docs.rs/tower-agent-durable/latest/tower_agent_durable/struct.Postgres.html) of
-/// `tower-agent-durable` is one, with the feature `rate-limit` there. Another is no more than a table of
-/// small values that are changed atomically, and a clock that those who share it have in common, such as
-/// a transaction of Redis that is tried again if its value has changed meanwhile. All arithmetic is in
-/// [`RateChange::apply`], and [`RateState::unused_at`] says when a value can be deleted.
+/// [`Postgres`](https://docs.rs/tower-agent-durable/latest/tower_agent_durable/struct.Postgres.html)
+/// of `tower-agent-durable` is one, with the feature `rate-limit` there. Another is no more than a
+/// table of small values that are changed atomically, and a clock that those who share it have in
+/// common, such as a transaction of Redis that is tried again if its value has changed meanwhile.
+/// All arithmetic is in [`RateChange::apply`], and [`RateState::unused_at`] says when a value can
+/// be deleted.
 ///
 /// ```
 /// use std::sync::{Mutex, PoisonError};

@@ -24,31 +24,33 @@
 //! # What is redacted
 //!
 //! Redaction covers what leaves a call of the model, a tool or the agent, whoever wrote it: the
-//! model's text and reasoning, the arguments of its tool calls, tool results, the words of a person who
-//! edits or rejects a call, responses and errors of callbacks and layers, and the messages of
-//! [`tool_result_messages`](tower_agent::AgentBuilder::tool_result_messages). Consumers, the transcript,
-//! checkpoints and the model's later calls contain placeholders only. In JSON, every string, number
-//! and key is a text of its own.
+//! model's text and reasoning, the arguments of its tool calls, tool results, the words of a person
+//! who edits or rejects a call, responses and errors of callbacks and layers, and the messages of
+//! [`tool_result_messages`](tower_agent::AgentBuilder::tool_result_messages). Consumers, the
+//! transcript, checkpoints and the model's later calls contain placeholders only. In JSON, every
+//! string, number and key is a text of its own.
 //!
-//! With [`redact_input`](Redact::redact_input) it also covers the conversation sent to the model, which
-//! includes the results of tools that a client runs. The transcript keeps what the caller sent.
+//! With [`redact_input`](Redact::redact_input) it also covers the conversation sent to the model,
+//! which includes the results of tools that a client runs. The transcript keeps what the caller
+//! sent.
 //!
 //! The name of a tool that does not exist is redacted like a text. The metadata of an error is
 //! redacted, and so are its causes, which then keep their text but not their types.
 //!
 //! These are not redacted: images, audio and documents except for a document's name, parts specific
 //! to a provider, the instructions, the session's state, events that tools
-//! [emit](tower_agent::RunContext::emit), the reason of an abort and the question of an interrupt. Provider data of a redacted text or reasoning part, such as a
-//! signature, is dropped, since it may repeat or sign the original; that of a tool call or of a
-//! whole message is kept. Placeholders that the middleware inserted are left unchanged; the result
-//! of [`replace_with`](Redact::replace_with) is redacted again if it contains a match.
+//! [emit](tower_agent::RunContext::emit), the reason of an abort and the question of an interrupt.
+//! Provider data of a redacted text or reasoning part, such as a signature, is dropped, since it
+//! may repeat or sign the original; that of a tool call or of a whole message is kept. Placeholders
+//! that the middleware inserted are left unchanged; the result of
+//! [`replace_with`](Redact::replace_with) is redacted again if it contains a match.
 //!
 //! # Where to register it
 //!
 //! Pass it to [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks), to
 //! [`callbacks`](tower_agent::AgentBuilder::callbacks) for one agent, or for one run to
-//! [`with_global_callbacks`](tower_agent::AgentRequest::with_global_callbacks). Wherever it is registered, it
-//! acts in three places:
+//! [`with_global_callbacks`](tower_agent::AgentRequest::with_global_callbacks). Wherever it is
+//! registered, it acts in three places:
 //!
 //! | place | hides |
 //! |---|---|
@@ -56,10 +58,10 @@
 //! | where it is registered | the model's input, from there inwards; what was written inside |
 //! | [directly around](tower_agent::callback::Bundle::innermost_model) the model and the tools | their output, before any other callback or layer sees it; the model's input |
 //!
-//! Placeholders are restored directly before the tool. Callbacks registered earlier see the original
-//! input of the model. Redaction does not cover a retry, fallback or callback that is part of the
-//! model or of one tool, since these are inside it; nor another agent, unless it is registered for
-//! the tree.
+//! Placeholders are restored directly before the tool. Callbacks registered earlier see the
+//! original input of the model. Redaction does not cover a retry, fallback or callback that is part
+//! of the model or of one tool, since these are inside it; nor another agent, unless it is
+//! registered for the tree.
 //!
 //! A model or a tool without an agent takes [`around_model`](Redact::around_model) or
 //! [`around_tool`](Redact::around_tool) as a layer, which hides what is inside it.
@@ -78,10 +80,10 @@
 //! With [`numbered`](Redact::numbered) the model can tell one address from another, and with
 //! [`restore_when`](Redact::restore_when) tools receive the original texts. A call with a
 //! placeholder that has no original fails with [`UnknownPlaceholder`], whatever the tool. The
-//! originals are kept in the conversation's [private state](tower_agent::RunContext::private_state) and
-//! therefore in its [`Checkpoint`](tower_agent::Checkpoint): numbers stay the same across runs, and a
-//! call that waits for an approval can restore what was redacted before. All redactions and agents
-//! of a run share them. People who approve a call see the originals with
+//! originals are kept in the conversation's [private state](tower_agent::RunContext::private_state)
+//! and therefore in its [`Checkpoint`](tower_agent::Checkpoint): numbers stay the same across runs,
+//! and a call that waits for an approval can restore what was redacted before. All redactions and
+//! agents of a run share them. People who approve a call see the originals with
 //! [`reveal_to`](Redact::reveal_to).
 //!
 //! # Cost
@@ -90,9 +92,9 @@
 //! with a [check](Detector::check) at most 512. Text in which a match may start at every byte,
 //! such as a long word, is read about once.
 //!
-//! Text in which nothing looks like a match is read by one automaton for all detectors. It is left out if it
-//! would take more than 4 MiB, as for many thousand [words](Detector::words); such a redaction takes some ten
-//! times as long.
+//! Text in which nothing looks like a match is read by one automaton for all detectors. It is left
+//! out if it would take more than 4 MiB, as for many thousand [words](Detector::words); such a
+//! redaction takes some ten times as long.
 
 mod built_in;
 mod callback;
@@ -179,7 +181,8 @@ impl Redact {
     }
 
     /// Numbers the placeholders, such as `[email-2]`: the same text has the same placeholder
-    /// throughout a run. Placeholders that already occur in the conversation are not assigned again.
+    /// throughout a run. Placeholders that already occur in the conversation are not assigned
+    /// again.
     pub fn numbered(mut self) -> Self {
         self.replacement = Replacement::Numbered;
         self
@@ -232,14 +235,16 @@ impl Redact {
         }
     }
 
-    /// [Numbers](Self::numbered) the placeholders and shows their original texts to people with this role
-    /// who [approve](crate::approval::Approval::by_role) a call: in the arguments of the question, and
-    /// nowhere else. Can be called for several roles. Texts that another redaction has hidden stay hidden.
+    /// [Numbers](Self::numbered) the placeholders and shows their original texts to people with
+    /// this role who [approve](crate::approval::Approval::by_role) a call: in the arguments of the
+    /// question, and nowhere else. Can be called for several roles. Texts that another redaction
+    /// has hidden stay hidden.
     ///
-    /// The question has the original texts wherever it goes: in the checkpoint, and in the events of the
-    /// run. AG-UI servers show it only to clients with the role. An approval that changes nothing leaves
-    /// the placeholders in the call, which a tool receives as [`restore_when`](Self::restore_when) says;
-    /// an edit with original texts gives them to the tool.
+    /// The question has the original texts wherever it goes: in the checkpoint, and in the events
+    /// of the run. AG-UI servers show it only to clients with the role. An approval that changes
+    /// nothing leaves the placeholders in the call, which a tool receives as
+    /// [`restore_when`](Self::restore_when) says; an edit with original texts gives them to the
+    /// tool.
     ///
     /// ```
     /// use tower_agent_middleware::redact::{Detector, Redact};
@@ -282,8 +287,8 @@ impl Redact {
             .map_or(Cow::Borrowed(text), Cow::Owned)
     }
 
-    /// Redacts JSON: every string, number and key is a text of its own. Numbered placeholders start at
-    /// 1 each time.
+    /// Redacts JSON: every string, number and key is a text of its own. Numbered placeholders start
+    /// at 1 each time.
     #[must_use]
     pub fn json<'v>(&self, value: &'v Value) -> Cow<'v, Value> {
         let hider = self.new_hider();
@@ -340,7 +345,8 @@ impl Hider {
         let vault = self.vault.clone();
         let is_placeholder: IsPlaceholder = match (&self.redact.replacement, vault) {
             (Replacement::Numbered, Some(vault)) => Arc::new(move |text| vault.has(text)),
-            // Any placeholder of a known kind is as good as one that was inserted: it names no text.
+            // Any placeholder of a known kind is as good as one that was inserted: it names no
+            // text.
             (Replacement::Kind, _) => {
                 let rules = rules.clone();
                 Arc::new(move |text| {
@@ -351,7 +357,8 @@ impl Hider {
                         .any(|known| Some(known.as_str()) == kind)
                 })
             }
-            // Nobody knows what a function returns, and without a vault no placeholder was inserted.
+            // Nobody knows what a function returns, and without a vault no placeholder was
+            // inserted.
             (Replacement::Numbered, None) | (Replacement::Function(_), _) => Arc::new(|_| false),
         };
         Scanner::new(rules, self.redact.max_len, is_placeholder)

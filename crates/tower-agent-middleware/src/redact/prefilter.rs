@@ -14,13 +14,13 @@ const UNSURE: u32 = u32::MAX;
 
 /// All patterns as one automaton that starts them at each byte.
 ///
-/// It reads each byte once, where the [walks](super::walk) of several patterns from several positions
-/// read it several times. It says where nothing can match, and not where something does: as soon as
-/// something may, it is unsure.
+/// It reads each byte once, where the [walks](super::walk) of several patterns from several
+/// positions read it several times. It says where nothing can match, and not where something does:
+/// as soon as something may, it is unsure.
 pub(super) struct Prefilter {
     classes: [u8; 256],
-    /// The state after a byte of each class, for one state after another. The number of a state is where
-    /// its row starts.
+    /// The state after a byte of each class, for one state after another. The number of a state is
+    /// where its row starts.
     next: Vec<u32>,
     /// The states in which no pattern has begun, indexed by the preceding byte; the last entry is
     /// for the start of a text.
@@ -108,9 +108,9 @@ impl Prefilter {
         })
     }
 
-    /// Reads on to the end of a text and moves `from` to the first position from which a pattern may
-    /// match. Returns `false` if something before the cursor may be a match; then
-    /// everything up to it must be looked at in another way.
+    /// Reads on to the end of a text and moves `from` to the first position from which a pattern
+    /// may match. Returns `false` if something before the cursor may be a match; then everything up
+    /// to it must be looked at in another way.
     pub(super) fn read(&self, text: &str, from: &mut usize, cursor: &mut PrefilterCursor) -> bool {
         if cursor.state == UNSURE {
             if *from < cursor.at {
@@ -147,8 +147,8 @@ impl Prefilter {
     }
 }
 
-/// Returns whether patterns may begin after a text. Out of line: it would slow down the loop around it,
-/// which rarely calls it.
+/// Returns whether patterns may begin after a text. Out of line: it would slow down the loop around
+/// it, which rarely calls it.
 #[inline(never)]
 fn are_met(conditions: &[Begins], before: &str) -> bool {
     conditions.iter().all(|begins| begins(before))

@@ -230,7 +230,8 @@ impl Scanner {
         out.push_str(&self.text[plain..self.from]);
     }
 
-    /// Moves on to where a match may start; returns whether all text after it may be part of that match.
+    /// Moves on to where a match may start; returns whether all text after it may be part of that
+    /// match.
     fn skim(&mut self) -> bool {
         if !self
             .rules

@@ -128,8 +128,8 @@ impl Vault {
         }
     }
 
-    /// Returns the text with the placeholders of these kinds replaced by the original texts, or `None` if
-    /// it has none.
+    /// Returns the text with the placeholders of these kinds replaced by the original texts, or
+    /// `None` if it has none.
     pub(super) fn reveal(&self, kinds: &[String], text: &str) -> Option<String> {
         // Another redaction of the run may have hidden what is of other kinds.
         self.inner().fill(text, |inside| is_numbered(kinds, inside))

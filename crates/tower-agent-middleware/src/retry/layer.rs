@@ -64,8 +64,8 @@ impl CallRetryLayer {
         self
     }
 
-    /// Sets the source of the backoff's random numbers, for tests that need known values. Defaults to
-    /// the run's own [chance](tower_agent::RunContext::chance).
+    /// Sets the source of the backoff's random numbers, for tests that need known values. Defaults
+    /// to the run's own [chance](tower_agent::RunContext::chance).
     pub fn rng(mut self, rng: impl Rng + Send + 'static) -> Self {
         self.policy.set_rng(rng);
         self

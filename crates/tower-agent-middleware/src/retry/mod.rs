@@ -9,14 +9,14 @@
 //! - An abort, an interrupt and an end of the invocation are never retried.
 //! - A streamed call is retried only while no output was streamed, unless
 //!   [`restart_streams`](CallRetryLayer::restart_streams) is set; the stream then emits
-//!   [`AttemptDiscarded`](tower_agent::stream::EventKind::AttemptDiscarded) for the failed attempt. An
-//!   agent call whose run is streamed counts as having output.
+//!   [`AttemptDiscarded`](tower_agent::stream::EventKind::AttemptDiscarded) for the failed attempt.
+//!   An agent call whose run is streamed counts as having output.
 //! - A tool is retried only if its [effect](tower_agent::Tool::effect) is declared
-//!   [`Pure`](tower_agent::Effect::Pure) or [`Idempotent`](tower_agent::Effect::Idempotent); the default is
-//!   `Mutating`. [`build`](tower_agent::AgentBuilder::build) warns about a retry layer around tools none
-//!   of which can be retried.
-//! - An error type of a tool's own has the kind [`Tool`](tower_agent::ErrorKind::Tool), which is not
-//!   retryable. Use [`retry_if`](CallRetryLayer::retry_if) to retry it.
+//!   [`Pure`](tower_agent::Effect::Pure) or [`Idempotent`](tower_agent::Effect::Idempotent); the
+//!   default is `Mutating`. [`build`](tower_agent::AgentBuilder::build) warns about a retry layer
+//!   around tools none of which can be retried.
+//! - An error type of a tool's own has the kind [`Tool`](tower_agent::ErrorKind::Tool), which is
+//!   not retryable. Use [`retry_if`](CallRetryLayer::retry_if) to retry it.
 //! - A retry of an agent call continues after the last completed step: tools that have a result do
 //!   not run again. Put the retry around the model and the tools all the same: it repeats less.
 //! - If the server asks for a wait, that wait replaces the backoff. If the wait is longer than

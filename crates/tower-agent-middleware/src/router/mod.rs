@@ -4,10 +4,10 @@
 //! Router: Service<ModelRequest, Response = ModelResponse> + Clone
 //! ```
 //!
-//! A function of yours reads the first request of an agent in a run and names a route. The later calls
-//! of that agent in the run take the same one, also when the run goes on after a pause, in this process
-//! or in another: the provider's prompt cache stays warm, and reasoning that only one provider can read
-//! goes back to it. Each sub-agent has a route of its own.
+//! A function of yours reads the first request of an agent in a run and names a route. The later
+//! calls of that agent in the run take the same one, also when the run goes on after a pause, in
+//! this process or in another: the provider's prompt cache stays warm, and reasoning that only one
+//! provider can read goes back to it. Each sub-agent has a route of its own.
 //!
 //! ```
 //! use tower_agent::testing::{ScriptedModel, Turn};
@@ -69,8 +69,8 @@ type Choose = dyn Fn(&ModelRequest) -> Result<Arc<str>> + Send + Sync;
 
 type Routes = Vec<(Arc<str>, BoxModel)>;
 
-/// The reason why a call was not made: the source of the error of a [`Router`] whose function named a
-/// route that it does not have.
+/// The reason why a call was not made: the source of the error of a [`Router`] whose function named
+/// a route that it does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the router has no route `{route}`; it has {known:?}")]
 #[non_exhaustive]
@@ -82,8 +82,8 @@ pub struct UnknownRoute {
 }
 
 impl Router {
-    /// Creates a router without routes. `choose` names the route of the first request of an agent in a
-    /// run; its error fails the call.
+    /// Creates a router without routes. `choose` names the route of the first request of an agent
+    /// in a run; its error fails the call.
     #[must_use]
     pub fn new<K>(choose: impl Fn(&ModelRequest) -> Result<K> + Send + Sync + 'static) -> Self
     where
@@ -144,8 +144,8 @@ impl Router {
         found.map(|(_, model)| model)
     }
 
-    /// Returns the key of the choice in the private state. A router in the route of another has its own,
-    /// and so has a later version of the program with other routes.
+    /// Returns the key of the choice in the private state. A router in the route of another has its
+    /// own, and so has a later version of the program with other routes.
     fn key(&self, run: &RunContext) -> String {
         let mut key = format!("tower_agent_middleware::router/{}", run.path());
         for (name, _) in &*self.routes {

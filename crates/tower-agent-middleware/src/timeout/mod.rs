@@ -16,11 +16,11 @@
 //! within the limit for the first delta.
 //!
 //! Time spent waiting for the consumer of the stream does not count, unlike with
-//! [`tower::timeout`]. Time that a callback's [mapper](tower_agent::stream::Mapper) makes the model wait
-//! does count.
+//! [`tower::timeout`]. Time that a callback's [mapper](tower_agent::stream::Mapper) makes the model
+//! wait does count.
 //!
-//! The error has the kind [`Timeout`](tower_agent::ErrorKind::Timeout), which is retryable. The inner
-//! call is dropped.
+//! The error has the kind [`Timeout`](tower_agent::ErrorKind::Timeout), which is retryable. The
+//! inner call is dropped.
 //!
 //! ```
 //! use std::time::Duration;

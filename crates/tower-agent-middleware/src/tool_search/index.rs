@@ -56,7 +56,8 @@ fn score(tool: &ToolDeclaration, query: &[String]) -> usize {
     query.iter().map(of_word).sum()
 }
 
-/// Returns the words of a text in lower case, also those of a name such as `sendMail` or `send_mail`.
+/// Returns the words of a text in lower case, also those of a name such as `sendMail` or
+/// `send_mail`.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();

@@ -109,8 +109,8 @@ fn names_in(loaded: &Value) -> Vec<String> {
     Vec::deserialize(loaded).unwrap_or_default()
 }
 
-/// Returns the key in the private state for an agent, whose tools are called with the same path. It is forgotten
-/// with the tool call that the agent works in.
+/// Returns the key in the private state for an agent, whose tools are called with the same path. It
+/// is forgotten with the tool call that the agent works in.
 fn key(context: &RunContext) -> String {
     let name = format!("tower_agent_middleware::tool_search/{}", context.path());
     context.outer_call_key(&name).unwrap_or(name)

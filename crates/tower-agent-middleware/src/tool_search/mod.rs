@@ -4,8 +4,8 @@
 //! ToolSearch: Callback<ModelRequest>
 //! ```
 //!
-//! The declarations of a hundred tools can take half of a context window, and a model that sees them all chooses
-//! worse. With this callback it sees two tools in their place:
+//! The declarations of a hundred tools can take half of a context window, and a model that sees
+//! them all chooses worse. With this callback it sees two tools in their place:
 //!
 //! | tool | does |
 //! |---|---|
@@ -42,16 +42,16 @@
 //! # }
 //! ```
 //!
-//! A tool that is not declared is not forbidden: a call of one that the model knows from elsewhere is made, and
-//! guards see it like any other. Which tools were loaded is kept in the conversation's
-//! [private state](tower_agent::RunContext::private_state), for each agent: they stay declared, in the order in
-//! which they were loaded, so that requests begin alike until another one is.
+//! A tool that is not declared is not forbidden: a call of one that the model knows from elsewhere
+//! is made, and guards see it like any other. Which tools were loaded is kept in the conversation's
+//! [private state](tower_agent::RunContext::private_state), for each agent: they stay declared, in
+//! the order in which they were loaded, so that requests begin alike until another one is.
 //!
 //! # Where to put it
 //!
 //! On the agent that has the tools, outside of what counts the tokens of a request, such as
-//! [`context_window`](crate::context_window). Tools that the model needs most of the time, agents used as tools
-//! and the tools of a client are given to the agent directly.
+//! [`context_window`](crate::context_window). Tools that the model needs most of the time, agents
+//! used as tools and the tools of a client are given to the agent directly.
 
 mod index;
 mod meta;

@@ -142,9 +142,9 @@ fn usage(response: &AgentResponse) -> Vec<KeyValue> {
         let tokens = i64::try_from(tokens).unwrap_or(i64::MAX);
         attributes.push(KeyValue::new(key, tokens));
     }
-    // Backends of these conventions add up the tokens of all spans of a trace, and take those of the
-    // attributes above where a span has no others: they would count each token twice. No integers:
-    // backends that know both conventions would take them for the tokens of the agent.
+    // Backends of these conventions add up the tokens of all spans of a trace, and take those of
+    // the attributes above where a span has no others: they would count each token twice. No
+    // integers: backends that know both conventions would take them for the tokens of the agent.
     attributes.extend(openinference::TOKENS.map(|key| KeyValue::new(key, 0.0)));
     attributes
 }
@@ -174,8 +174,8 @@ fn last_of<'a>(role: Role, messages: impl Iterator<Item = &'a Message>) -> Optio
     messages.filter(|message| message.role() == role).last()
 }
 
-/// Returns the text by which a backend lists a message. One without any, such as one that calls a tool
-/// which waits, is listed as it is recorded.
+/// Returns the text by which a backend lists a message. One without any, such as one that calls a
+/// tool which waits, is listed as it is recorded.
 fn in_list(message: &Message, recorded: &str) -> String {
     let text = message.text();
     if text.is_empty() {

@@ -54,8 +54,8 @@ impl Caller {
     pub(super) fn enter(context: &mut Context) -> Arc<Self> {
         let around = Place::current();
         let caller = Arc::new(Self {
-            // An agent that is used as a tool has a conversation of its own; a member of a team and an
-            // agent that takes over go on with the one around them.
+            // An agent that is used as a tool has a conversation of its own; a member of a team and
+            // an agent that takes over go on with the one around them.
             continues: around
                 .filter(|around| !around.is_in_tool)
                 .map(|around| around.caller),
@@ -129,8 +129,8 @@ impl Caller {
         self.reports().input.clone()
     }
 
-    /// Returns whether a message is the response of a model call, as the call's span shows it. Another one
-    /// was written by a callback of the agent, and redaction may be outside that.
+    /// Returns whether a message is the response of a model call, as the call's span shows it.
+    /// Another one was written by a callback of the agent, and redaction may be outside that.
     pub(super) fn has_recorded(&self, message: &Message) -> bool {
         self.reports().outputs.contains(message)
     }

@@ -76,8 +76,8 @@ impl Recorded for ModelRequest {
             .then(|| Watched::new(telemetry, expected, has_span, request.consumer_wait()));
         if let Some(watched) = &watched {
             let extensions = request.extensions_mut();
-            // The first is for the model, which reports its provider and name in it; the second is for
-            // `Innermost`. Retries and fallbacks between here and there send on both.
+            // The first is for the model, which reports its provider and name in it; the second is
+            // for `Innermost`. Retries and fallbacks between here and there send on both.
             extensions.insert(watched.0.target.clone());
             extensions.insert(watched.clone());
         }

@@ -113,7 +113,8 @@ impl Recorded for ToolRequest {
     }
 }
 
-/// The maximum length of a made-up name in a span, in bytes: that of the names which providers accept.
+/// The maximum length of a made-up name in a span, in bytes: that of the names which providers
+/// accept.
 const MADE_UP: usize = 64;
 
 /// Returns the beginning of a name.

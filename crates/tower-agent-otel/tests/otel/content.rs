@@ -148,7 +148,8 @@ async fn an_agents_span_has_what_was_asked_and_answered_as_far_as_redaction_has_
     assert!(agent.get("gen_ai.input.messages").is_some());
     assert!(agent.get("gen_ai.output.messages").is_some());
 
-    // Written by a callback that is inside the redaction of the agent, but outside that of its calls.
+    // Written by a callback that is inside the redaction of the agent, but outside that of its
+    // calls.
     let says = tower_agent::callback::after_agent(|_, _| {
         Action::Respond(AgentResponse::new([Message::assistant(ADDRESS)]))
     });

@@ -56,7 +56,8 @@ async fn tokens_are_counted_once_in_a_tree_of_agents() {
         .sums("gen_ai.client.inference.operation.input_tokens", "");
     assert_eq!(sums.values().sum::<f64>(), 1110.0);
     for span in &data.spans.0 {
-        // An agent's are those of its calls, and backends that add up all spans find none of its own.
+        // An agent's are those of its calls, and backends that add up all spans find none of its
+        // own.
         let has_tokens = span.get("gen_ai.usage.input_tokens").is_some();
         let is_agent = span.name.starts_with("invoke_agent");
         assert_eq!(has_tokens, span.name == "chat" || is_agent, "{}", span.name);

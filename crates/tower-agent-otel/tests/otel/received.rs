@@ -83,7 +83,8 @@ impl Spans {
             .collect()
     }
 
-    /// Returns the spans that are inside no other one that was received, in the order of their start.
+    /// Returns the spans that are inside no other one that was received, in the order of their
+    /// start.
     pub(crate) fn outermost(&self) -> Vec<&Span> {
         let has = |id: &[u8]| self.0.iter().any(|span| span.span_id == id);
         let mut found: Vec<_> = self

@@ -9,8 +9,8 @@ pub(super) fn describes_schema(call: &Call<'_>) -> Option<&'static str> {
     rejects_schema(call).filter(|_| !is_by_tool)
 }
 
-/// Returns why a tool gives the answer of a call, if it does. The models that need it take no function
-/// beside tools of the server.
+/// Returns why a tool gives the answer of a call, if it does. The models that need it take no
+/// function beside tools of the server.
 pub(super) fn answer_tool(call: &Call<'_>) -> Option<&'static str> {
     let can_be_forced = !has_server_tools(call) && takes_answer_tool(call);
     rejects_schema(call).filter(|_| can_be_forced)

@@ -7,8 +7,8 @@ use tower_agent::message;
 
 /// Appends the arguments of a tool call as an object: the model's own text, byte for byte.
 ///
-/// Some protocols accept nothing but an object. Text that is not one becomes the object's one field,
-/// `INVALID_JSON`, so that the model sees what it wrote.
+/// Some protocols accept nothing but an object. Text that is not one becomes the object's one
+/// field, `INVALID_JSON`, so that the model sees what it wrote.
 ///
 /// ```
 /// use tower_agent::message::Arguments;

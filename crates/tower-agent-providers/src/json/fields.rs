@@ -1,7 +1,7 @@
 //! Objects that are read field by field into a value that is already there. Nothing is moved, and a
-//! field that is not sent costs nothing: this is for the chunks of a stream, of which a response has
-//! thousands. With serde's derive, `delta from chat completions` in `benches/counts.json` has 17 % more
-//! instructions, and `delta from Responses` 6 %.
+//! field that is not sent costs nothing: this is for the chunks of a stream, of which a response
+//! has thousands. With serde's derive, `delta from chat completions` in `benches/counts.json` has
+//! 17 % more instructions, and `delta from Responses` 6 %.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -75,7 +75,8 @@ impl<'de> Visitor<'de> for FieldName {
     }
 }
 
-/// The choices of a response, of which the first one becomes the message: callers can ask for several.
+/// The choices of a response, of which the first one becomes the message: callers can ask for
+/// several.
 #[derive(Debug, Default)]
 pub(crate) struct Choices<C> {
     /// The choice that is numbered 0, which is the default until there is one.

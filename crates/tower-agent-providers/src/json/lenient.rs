@@ -49,8 +49,8 @@ where
 ///
 /// # Errors
 ///
-/// Fails for invalid JSON, and for a number that is no count: negative, fractional, or too large. Read
-/// as zero, what was used would cost nothing.
+/// Fails for invalid JSON, and for a number that is no count: negative, fractional, or too large.
+/// Read as zero, what was used would cost nothing.
 pub fn count<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -320,8 +320,8 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads a string, a list of parts with a `text`, or nothing, as text: a [`String`], or a [`Cow`] that
-/// is borrowed if the string has no escapes.
+/// Reads a string, a list of parts with a `text`, or nothing, as text: a [`String`], or a [`Cow`]
+/// that is borrowed if the string has no escapes.
 ///
 /// # Errors
 ///
@@ -335,9 +335,9 @@ where
     Ok(T::from(text.unwrap_or_default()))
 }
 
-/// Reads a string, nothing as the empty string, and any other JSON as its text, byte for byte: with its
-/// spacing, the order of its keys and all digits. The text is a [`String`], or a [`Cow`] that is borrowed
-/// where that is possible.
+/// Reads a string, nothing as the empty string, and any other JSON as its text, byte for byte: with
+/// its spacing, the order of its keys and all digits. The text is a [`String`], or a [`Cow`] that
+/// is borrowed where that is possible.
 ///
 /// It works only on JSON text, not on a [`Value`].
 ///

@@ -2,8 +2,8 @@ use serde_json::Value;
 
 use tower_agent::error::{Error, ErrorKind, Result};
 
-/// Returns the value of our field, which is that of an object, with the caller's value merged into it;
-/// `None` if that removes it.
+/// Returns the value of our field, which is that of an object, with the caller's value merged into
+/// it; `None` if that removes it.
 pub(super) fn merged(
     field: &[u8],
     name: &str,

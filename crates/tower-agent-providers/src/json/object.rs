@@ -22,7 +22,8 @@ pub struct Object<'a> {
 #[derive(Debug)]
 struct Merging<'a> {
     guarded: &'static [&'static str],
-    /// The names of the caller's fields that are merged, or removed ours: the end has not to append them.
+    /// The names of the caller's fields that are merged, or removed ours: the end has not to append
+    /// them.
     done: Vec<&'a str>,
 }
 
@@ -50,12 +51,12 @@ impl<'a> Object<'a> {
     }
 
     /// Starts the body of a request, with which `extra`, the caller's
-    /// [fields](tower_agent::model::Settings::extra), are merged: objects field by field at any depth,
-    /// the items of a list after ours. Any other value replaces ours, and `null` removes it.
+    /// [fields](tower_agent::model::Settings::extra), are merged: objects field by field at any
+    /// depth, the items of a list after ours. Any other value replaces ours, and `null` removes it.
     ///
     /// No value replaces or removes a field that is `guarded`, which is a name or a path such as
-    /// `text.format`: a field fails that would. Guard what the agent relies on, such as its messages,
-    /// its tools and the schema of its answer.
+    /// `text.format`: a field fails that would. Guard what the agent relies on, such as its
+    /// messages, its tools and the schema of its answer.
     ///
     /// ```
     /// use serde_json::json;

@@ -5,8 +5,8 @@
 //!        S:  Service<http::Request<RequestBody>, Response = http::Response<_>>
 //! ```
 //!
-//! Ollama also speaks the protocol of chat completions, but there it ignores the size of the context
-//! and whether to think, without an error. Here it does not.
+//! Ollama also speaks the protocol of chat completions, but there it ignores the size of the
+//! context and whether to think, without an error. Here it does not.
 //!
 //! ```
 //! # #[cfg(feature = "http-client")]
@@ -23,24 +23,26 @@
 //! # fn main() {}
 //! ```
 //!
-//! The server is the one at the base URL or `OLLAMA_HOST`, which are read as Ollama itself reads the
-//! variable, with or without `/api` or `/v1`, or else the one at `http://127.0.0.1:11434`. It needs no key; that of `OLLAMA_API_KEY` is sent if there is one.
+//! The server is the one at the base URL or `OLLAMA_HOST`, which are read as Ollama itself reads
+//! the variable, with or without `/api` or `/v1`, or else the one at `http://127.0.0.1:11434`. It
+//! needs no key; that of `OLLAMA_API_KEY` is sent if there is one.
 //!
 //! # Requests
 //!
-//! - `temperature`, `top_p`, `max_tokens` (as `num_predict`), `stop` and `seed` are sent in `options`.
-//!   [`extra`](tower_agent::Settings::extra), such as `keep_alive` and further `options`, is
-//!   [merged](crate#extra-settings).
-//! - `truncate: false` is sent. Otherwise Ollama drops the oldest messages of a conversation that does
-//!   not fit into the context, without a word. As it is, the call fails with
+//! - `temperature`, `top_p`, `max_tokens` (as `num_predict`), `stop` and `seed` are sent in
+//!   `options`. [`extra`](tower_agent::Settings::extra), such as `keep_alive` and further
+//!   `options`, is [merged](crate#extra-settings).
+//! - `truncate: false` is sent. Otherwise Ollama drops the oldest messages of a conversation that
+//!   does not fit into the context, without a word. As it is, the call fails with
 //!   [`ContextLength`](tower_agent::ErrorKind::ContextLength): raise
 //!   [`num_ctx`](crate::HttpModelBuilder::num_ctx), or shorten the conversation.
-//! - [`Settings::reasoning_effort`](tower_agent::Settings::reasoning_effort) becomes `think`: `false`
-//!   for `None`, else the level. Ollama has no level `Minimal`, which is an error. Models without
-//!   levels take any as `true`; an [`Other`](tower_agent::model::ReasoningEffort::Other) can be `true`
-//!   or `false` as well.
+//! - [`Settings::reasoning_effort`](tower_agent::Settings::reasoning_effort) becomes `think`:
+//!   `false` for `None`, else the level. Ollama has no level `Minimal`, which is an error. Models
+//!   without levels take any as `true`; an [`Other`](tower_agent::model::ReasoningEffort::Other)
+//!   can be `true` or `false` as well.
 //! - A schema for the response becomes `format`. Its name is not sent.
-//! - Instructions become a system message before the other messages. Texts of one message are joined.
+//! - Instructions become a system message before the other messages. Texts of one message are
+//!   joined.
 //! - Images are sent inline, in base64; by URL or file id they are an error, as are audio and
 //!   documents. Images in a tool result are sent with the result.
 //! - A tool call goes back with the model's own arguments, byte for byte, and with its id, and its
@@ -53,8 +55,8 @@
 //!
 //! # Responses
 //!
-//! Calls without an id, which older servers send, get one. The reason `stop` is sent beside calls as
-//! well; the message decides then. See [`HttpModel`] for streams and errors.
+//! Calls without an id, which older servers send, get one. The reason `stop` is sent beside calls
+//! as well; the message decides then. See [`HttpModel`] for streams and errors.
 
 mod chat;
 mod operations;

@@ -1,4 +1,5 @@
-//! Embeddings, models and counts of tokens, as OpenAI and the servers that speak its protocol have them.
+//! Embeddings, models and counts of tokens, as OpenAI and the servers that speak its protocol have
+//! them.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};

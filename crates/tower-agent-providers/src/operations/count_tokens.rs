@@ -5,8 +5,8 @@ use tower_agent::{ModelRequest, Request, RunContext};
 /// A call that counts the tokens of a prompt, without a call of the model.
 ///
 /// The provider counts a whole prompt, and each count is a call. The function of
-/// `tower_agent_middleware`'s `ContextWindow` counts one message at a time, for each request: measure the
-/// factor of its estimate with this call.
+/// `tower_agent_middleware`'s `ContextWindow` counts one message at a time, for each request:
+/// measure the factor of its estimate with this call.
 #[derive(Clone, Debug)]
 pub struct CountTokens {
     request: ModelRequest,

@@ -20,8 +20,8 @@ pub struct EmbedRequest {
     pub model: Option<String>,
     /// The length of the vectors, for a model that has several. Defaults to the model's own.
     pub dimensions: Option<u32>,
-    /// Further fields of the request, in the provider's terms, such as Gemini's `taskType`. They are
-    /// [merged](crate#extra-settings) with ours, and cannot replace the texts.
+    /// Further fields of the request, in the provider's terms, such as Gemini's `taskType`. They
+    /// are [merged](crate#extra-settings) with ours, and cannot replace the texts.
     pub extra: Map<String, Value>,
     context: RunContext,
 }

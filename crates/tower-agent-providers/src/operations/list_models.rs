@@ -80,7 +80,8 @@ pub struct ListedModel {
 }
 
 impl ListedModel {
-    /// Returns the entries of models whose name stands in this field. An entry without one is left out.
+    /// Returns the entries of models whose name stands in this field. An entry without one is left
+    /// out.
     #[cfg(any(
         feature = "anthropic",
         feature = "gemini",

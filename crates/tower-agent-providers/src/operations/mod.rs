@@ -7,9 +7,10 @@
 //!                   S:  Service<http::Request<RequestBody>, Response = http::Response<_>>
 //! ```
 //!
-//! The requests are calls like those of models, so that callbacks, wraps and layers that are generic over
-//! calls fit around them, such as the retry and the timeout of `tower-agent-middleware`, and so do those of
-//! tower. They go over the same transport as the model: address, key or signature, headers, errors, limits.
+//! The requests are calls like those of models, so that callbacks, wraps and layers that are
+//! generic over calls fit around them, such as the retry and the timeout of
+//! `tower-agent-middleware`, and so do those of tower. They go over the same transport as the
+//! model: address, key or signature, headers, errors, limits.
 //!
 //! ```
 //! # #[cfg(all(feature = "http-client", feature = "openai"))]
@@ -41,10 +42,11 @@
 //! | [`vertex::VertexGenerateContent`](crate::vertex::VertexGenerateContent) | no | no | yes |
 //! | [`vertex::VertexMessages`](crate::vertex::VertexMessages) | no | no | yes |
 //!
-//! A run counts what its own models and tools use, so the tokens of an embedding are not part of its
-//! [usage](tower_agent::RunContext::usage) by themselves: they are the
-//! [usage](EmbedResponse::usage) of the response. The budget of `tower-agent-middleware` neither limits nor
-//! charges them, since it reserves by what a model may answer; its retries and timeouts fit.
+//! A run counts what its own models and tools use, so the tokens of an embedding are not part of
+//! its [usage](tower_agent::RunContext::usage) by themselves: they are the
+//! [usage](EmbedResponse::usage) of the response. The budget of `tower-agent-middleware` neither
+//! limits nor charges them, since it reserves by what a model may answer; its retries and timeouts
+//! fit.
 
 mod count_tokens;
 mod embed;

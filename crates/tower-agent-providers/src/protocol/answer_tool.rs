@@ -1,5 +1,5 @@
-//! Answers by a tool, where a schema is not accepted as the response format. Nobody but the protocol
-//! sees the tool: its arguments are the text of the answer.
+//! Answers by a tool, where a schema is not accepted as the response format. Nobody but the
+//! protocol sees the tool: its arguments are the text of the answer.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use tower_agent::stream::{Delta, Piece, Streamed};
 /// The fields of a caller that choose among tools, in any protocol.
 const CHOICES: [&str; 3] = ["tool_choice", "toolConfig", "tool_config"];
 
-/// Returns whether the answer of a call can be given by a tool that must be called: unless the caller
-/// has chosen otherwise, or has a tool of this name.
+/// Returns whether the answer of a call can be given by a tool that must be called: unless the
+/// caller has chosen otherwise, or has a tool of this name.
 pub(crate) fn takes_answer_tool(call: &Call<'_>) -> bool {
     let request = call.request();
     let settings = request.settings();

@@ -21,8 +21,8 @@ impl BegunCalls {
         }
     }
 
-    /// Begins the next call. Returns its number, and its id: some servers send none, or the same one for each
-    /// call, and results are matched by it.
+    /// Begins the next call. Returns its number, and its id: some servers send none, or the same
+    /// one for each call, and results are matched by it.
     pub(crate) fn begin(&mut self, id: impl Into<Arc<str>>) -> (usize, Arc<str>) {
         let number = self.count;
         self.count += 1;
@@ -32,7 +32,8 @@ impl BegunCalls {
 }
 
 impl Fault {
-    /// Creates the fault of a tool call without a name. It cannot run, and an answer without it would look complete.
+    /// Creates the fault of a tool call without a name. It cannot run, and an answer without it
+    /// would look complete.
     pub(crate) fn nameless_call() -> Self {
         Self::protocol("the server sent a tool call without a name")
     }

@@ -48,8 +48,8 @@ pub trait Decoder: Send {
     /// reason and provider data. Metadata is added by [`HttpModel`](crate::HttpModel).
     fn finish(self, streamed: Streamed) -> ModelResponse;
 
-    /// Returns the id of the response as far as it is known. It becomes the request id as well if the
-    /// headers have none. Defaults to `None`.
+    /// Returns the id of the response as far as it is known. It becomes the request id as well if
+    /// the headers have none. Defaults to `None`.
     fn id(&self) -> Option<&str> {
         None
     }

@@ -7,8 +7,8 @@ pub enum Framing {
     /// One JSON value a line: `application/x-ndjson`.
     Lines,
     /// The binary frames of AWS: `application/vnd.amazon.eventstream`. A frame becomes an
-    /// [`Event`](super::Event) with its `:event-type` and its payload, the part of a response that it
-    /// contains included; a frame that is an exception becomes an error.
+    /// [`Event`](super::Event) with its `:event-type` and its payload, the part of a response that
+    /// it contains included; a frame that is an exception becomes an error.
     #[cfg(feature = "bedrock")]
     AwsEventStream,
 }

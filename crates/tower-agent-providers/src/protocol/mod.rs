@@ -210,8 +210,8 @@ pub trait Protocol: Send + Sync + 'static {
     const PROVIDER: &'static str;
 
     /// The provider's name as layers around the model see it, in
-    /// [`ModelTarget`](tower_agent::model::ModelTarget): that of a cloud which serves the protocol of
-    /// another. Defaults to [`PROVIDER`](Self::PROVIDER).
+    /// [`ModelTarget`](tower_agent::model::ModelTarget): that of a cloud which serves the protocol
+    /// of another. Defaults to [`PROVIDER`](Self::PROVIDER).
     const TARGET: &'static str = Self::PROVIDER;
 
     /// The provider's base URL.
@@ -234,8 +234,8 @@ pub trait Protocol: Send + Sync + 'static {
     /// counts. Defaults to `/usage`.
     const USAGE: &'static [&'static str] = &["/usage"];
 
-    /// Sets the options that are not set from the environment, such as a region. Called once, when a
-    /// model is built. Defaults to nothing.
+    /// Sets the options that are not set from the environment, such as a region. Called once, when
+    /// a model is built. Defaults to nothing.
     fn complete(&mut self, environment: &dyn Fn(&str) -> Option<String>) {
         let _ = environment;
     }
@@ -245,14 +245,15 @@ pub trait Protocol: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Fails with what is missing or wrong in the options that the URL is made of, and how to set it.
+    /// Fails with what is missing or wrong in the options that the URL is made of, and how to set
+    /// it.
     fn default_base_url(&self) -> Result<Cow<'static, str>, String> {
         Ok(Self::BASE_URL.into())
     }
 
-    /// Returns the base URL that a given one stands for, such as one without the API's version. It is
-    /// that of the builder or the value of [`BASE_URL_VARIABLE`](Self::BASE_URL_VARIABLE). Defaults to
-    /// the given one itself.
+    /// Returns the base URL that a given one stands for, such as one without the API's version. It
+    /// is that of the builder or the value of [`BASE_URL_VARIABLE`](Self::BASE_URL_VARIABLE).
+    /// Defaults to the given one itself.
     fn base_url<'a>(&self, given: &'a str) -> Cow<'a, str> {
         given.into()
     }
@@ -268,8 +269,8 @@ pub trait Protocol: Send + Sync + 'static {
         (AUTHORIZATION, format!("Bearer {key}"))
     }
 
-    /// Returns the access to AWS that signs each call which has no key, for a service of AWS. Defaults to
-    /// `None`: no call is signed.
+    /// Returns the access to AWS that signs each call which has no key, for a service of AWS.
+    /// Defaults to `None`: no call is signed.
     #[cfg(feature = "bedrock")]
     fn aws(&self) -> Option<&AwsAccess> {
         None
@@ -286,8 +287,8 @@ pub trait Protocol: Send + Sync + 'static {
     /// Appends the body of a call to `body`, which is empty.
     ///
     /// Write messages with [`Items::messages`](crate::json::Items::messages) and tools with
-    /// [`write_tools`](tower_agent::ModelRequest::write_tools), so that each is serialised once in a
-    /// run, and first, so that a body begins with the bytes of the previous one. Leave out the
+    /// [`write_tools`](tower_agent::ModelRequest::write_tools), so that each is serialised once in
+    /// a run, and first, so that a body begins with the bytes of the previous one. Leave out the
     /// data of other providers.
     ///
     /// # Errors
@@ -296,10 +297,10 @@ pub trait Protocol: Send + Sync + 'static {
     /// protocol cannot represent: nothing is dropped silently.
     fn encode(&self, call: &Call<'_>, body: &mut Vec<u8>) -> Result<()>;
 
-    /// Returns why the schema of the answer cannot be the response format of a call, as the end of a
-    /// sentence that begins with "since". The schema then stands in the instructions, and the reason in
-    /// the error of an answer that does not match. Asked only for a call with a schema. Defaults to
-    /// `None`.
+    /// Returns why the schema of the answer cannot be the response format of a call, as the end of
+    /// a sentence that begins with "since". The schema then stands in the instructions, and the
+    /// reason in the error of an answer that does not match. Asked only for a call with a schema.
+    /// Defaults to `None`.
     fn describes_schema(&self, call: &Call<'_>) -> Option<&'static str> {
         let _ = call;
         None
@@ -308,9 +309,9 @@ pub trait Protocol: Send + Sync + 'static {
     /// Creates the decoder of the response to a call.
     fn decoder(&self, call: &Call<'_>) -> Self::Decoder;
 
-    /// Returns whether the body of a response with an error status contains an answer, which the decoder
-    /// then reads: some servers check the calls of a model and reject those that are wrong, about which
-    /// the model can be told. Defaults to `false`.
+    /// Returns whether the body of a response with an error status contains an answer, which the
+    /// decoder then reads: some servers check the calls of a model and reject those that are wrong,
+    /// about which the model can be told. Defaults to `false`.
     fn is_answer(&self, body: &[u8]) -> bool {
         let _ = body;
         false

@@ -8,8 +8,8 @@ use tower_agent::message::Metadata;
 
 /// A call of a provider beside that of its model, whose response comes in one piece.
 ///
-/// [`HttpOperations`](crate::operations::HttpOperations) is the service of each operation that a protocol
-/// has.
+/// [`HttpOperations`](crate::operations::HttpOperations) is the service of each operation that a
+/// protocol has.
 pub trait Operation<R: Request>: Protocol {
     /// Returns the HTTP call. `model` is that of the service.
     ///

@@ -35,8 +35,8 @@ pub(crate) fn provider_name(host: &str) -> Option<&'static str> {
     found.map_or_else(|| cloud(host), |(_, name)| Some(*name))
 }
 
-/// Returns the name of a cloud, whose hosts stand beside others under one domain: they are known by the
-/// service in them, as in `bedrock-runtime.eu-west-1.amazonaws.com`.
+/// Returns the name of a cloud, whose hosts stand beside others under one domain: they are known by
+/// the service in them, as in `bedrock-runtime.eu-west-1.amazonaws.com`.
 fn cloud(host: &str) -> Option<&'static str> {
     host.split('.').find_map(|label| match label {
         "bedrock-runtime" | "bedrock-mantle" => Some("bedrock"),

@@ -6,8 +6,8 @@ use super::unsupported::unsupported;
 use tower_agent::error::Result;
 use tower_agent::model::{ServerToolKind, Settings};
 
-/// Returns the extra fields of a request with its server tools among their `tools`, which are merged
-/// with the agent's. `plain` returns a tool of a kind as the protocol has it, if it does.
+/// Returns the extra fields of a request with its server tools among their `tools`, which are
+/// merged with the agent's. `plain` returns a tool of a kind as the protocol has it, if it does.
 pub(crate) fn with_server_tools<'a>(
     settings: &'a Settings,
     provider: &str,

@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 
-/// Returns a base URL with the API's version, such as `/v1`, unless it has a path: that of a gateway
-/// may have no version.
+/// Returns a base URL with the API's version, such as `/v1`, unless it has a path: that of a
+/// gateway may have no version.
 #[cfg(any(feature = "anthropic", feature = "gemini", feature = "openai"))]
 pub(crate) fn with_version<'a>(url: &'a str, version: &str) -> Cow<'a, str> {
     let (address, query) = parts(url);

@@ -37,20 +37,20 @@
 //!
 //! Calls are matched by their method, path, query and body, and not by their host and headers. A
 //! body that differs fails with the first difference, as
-//! [recordings](tower_agent::testing::recording) of other calls do. A server that gives tool calls no
-//! ids has them numbered by the run: for a stream of such a server, set the
-//! [run's id](tower_agent::AgentRequest::with_run_id).
+//! [recordings](tower_agent::testing::recording) of other calls do. A server that gives tool calls
+//! no ids has them numbered by the run: for a stream of such a server, set the [run's
+//! id](tower_agent::AgentRequest::with_run_id).
 //!
 //! # Secrets
 //!
-//! Headers of requests are not written. Keys and other secrets among them, in the query and in fields
-//! of the body that are named as secrets, such as `authorization` and `api_key`, are written as
-//! `[hidden]` wherever they appear in the request and the response, even across pieces of a body, and
-//! so are the cookies that a server sets.
+//! Headers of requests are not written. Keys and other secrets among them, in the query and in
+//! fields of the body that are named as secrets, such as `authorization` and `api_key`, are written
+//! as `[hidden]` wherever they appear in the request and the response, even across pieces of a
+//! body, and so are the cookies that a server sets.
 //!
 //! The texts of users and models are written as they are, unless the layer has a
-//! [redaction](HttpRecordingLayer::redact). One that the agent has hides nothing here: it is outside the
-//! HTTP client.
+//! [redaction](HttpRecordingLayer::redact). One that the agent has hides nothing here: it is
+//! outside the HTTP client.
 
 mod body;
 mod exchange;

@@ -23,8 +23,8 @@ struct Line<'b> {
 }
 
 impl Scrub {
-    /// Returns the redacted text, or `None` if nothing was found. A text that is JSON, such as a tool
-    /// call's arguments, is redacted as such.
+    /// Returns the redacted text, or `None` if nothing was found. A text that is JSON, such as a
+    /// tool call's arguments, is redacted as such.
     pub(super) fn text(&self, text: &str) -> Option<String> {
         let json = text
             .trim_start()

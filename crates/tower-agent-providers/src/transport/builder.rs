@@ -95,9 +95,9 @@ impl<P: Protocol> HttpModelBuilder<P> {
     /// Sets the base URL: the address before the protocol's own path, such as `/chat/completions`.
     /// It may have a query.
     ///
-    /// The [version](Protocol::base_url) of the provider's API may be left out: `https://api.openai.com`
-    /// is `https://api.openai.com/v1`. A layer under the client can change the address of a server that
-    /// has none.
+    /// The [version](Protocol::base_url) of the provider's API may be left out:
+    /// `https://api.openai.com` is `https://api.openai.com/v1`. A layer under the client can change
+    /// the address of a server that has none.
     ///
     /// Defaults to the environment variable [`BASE_URL_VARIABLE`](Protocol::BASE_URL_VARIABLE), or
     /// else to the provider's own.
@@ -109,8 +109,8 @@ impl<P: Protocol> HttpModelBuilder<P> {
     /// Sets the API key, sent in the [protocol's header](Protocol::key_header). An empty key is not
     /// sent.
     ///
-    /// Defaults to the environment variable [`KEY_VARIABLE`](Protocol::KEY_VARIABLE), or else to the
-    /// [others](Protocol::OTHER_KEY_VARIABLES) of the protocol, unless a
+    /// Defaults to the environment variable [`KEY_VARIABLE`](Protocol::KEY_VARIABLE), or else to
+    /// the [others](Protocol::OTHER_KEY_VARIABLES) of the protocol, unless a
     /// [`header`](Self::header) of that name, or named `authorization` or `api-key`, is set. A
     /// server without authentication needs neither.
     pub fn api_key(mut self, key: impl Into<String>) -> Self {
@@ -118,12 +118,12 @@ impl<P: Protocol> HttpModelBuilder<P> {
         self
     }
 
-    /// Fetches the API key for each call, for keys that change: those of a vault, and the tokens of a
-    /// cloud. It takes precedence over [`api_key`](Self::api_key) and the environment.
+    /// Fetches the API key for each call, for keys that change: those of a vault, and the tokens of
+    /// a cloud. It takes precedence over [`api_key`](Self::api_key) and the environment.
     ///
-    /// Keep a key that is still valid in `fetch`: nothing is kept here. If it fails, the call fails with
-    /// its error, or with [`ErrorKind::Auth`](tower_agent::ErrorKind::Auth) if that is none of this
-    /// library. Dropping the call drops the fetch.
+    /// Keep a key that is still valid in `fetch`: nothing is kept here. If it fails, the call fails
+    /// with its error, or with [`ErrorKind::Auth`](tower_agent::ErrorKind::Auth) if that is none of
+    /// this library. Dropping the call drops the fetch.
     ///
     /// ```
     /// # #[cfg(feature = "openai")] {
@@ -156,16 +156,16 @@ impl<P: Protocol> HttpModelBuilder<P> {
     }
 
     /// Sets whether the usage is kept as the server states it, in
-    /// [`Metadata::stated_usage`](tower_agent::message::Metadata::stated_usage): it may say more than is
-    /// counted, such as the searches that the server made. Defaults to `false`.
+    /// [`Metadata::stated_usage`](tower_agent::message::Metadata::stated_usage): it may say more
+    /// than is counted, such as the searches that the server made. Defaults to `false`.
     pub fn keep_stated_usage(mut self, keeps: bool) -> Self {
         self.keeps_usage = keeps;
         self
     }
 
-    /// Sets how many bytes of a response are read, those of all events of a stream together. A longer one
-    /// fails with a [`Protocol`](tower_agent::ErrorKind::Protocol) error. Defaults to 64 MiB. A single line of
-    /// a stream, which is kept until its end has come, may have half of it.
+    /// Sets how many bytes of a response are read, those of all events of a stream together. A
+    /// longer one fails with a [`Protocol`](tower_agent::ErrorKind::Protocol) error. Defaults to 64
+    /// MiB. A single line of a stream, which is kept until its end has come, may have half of it.
     ///
     /// Of the response with an error at most 1 MiB is read.
     pub fn max_response(mut self, bytes: usize) -> Self {
@@ -358,7 +358,8 @@ fn accept(framing: Framing) -> &'static str {
     }
 }
 
-/// Returns the cloud that a protocol is made for, whatever the host: a gateway may stand in front of it.
+/// Returns the cloud that a protocol is made for, whatever the host: a gateway may stand in front
+/// of it.
 fn cloud<P: Protocol>() -> Option<&'static str> {
     Some(P::TARGET).filter(|target| *target != P::PROVIDER)
 }

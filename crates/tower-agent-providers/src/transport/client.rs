@@ -36,9 +36,9 @@ type InnerFuture = <Inner as Service<http::Request<RequestBody>>>::Future;
 /// It supports HTTP/1.1 and HTTP/2, reuses connections, and follows no redirects. Clones share
 /// connections. A call of a server that has gone silent ends after the [`TimeLimits`].
 ///
-/// [`builder`](Self::builder) sets certificates and limits, and with the feature `proxy` a proxy; with
-/// that feature, the client uses the proxies of the environment. What this client does not do, such as
-/// compression, is a layer around it: `tower_http`'s `DecompressionLayer`.
+/// [`builder`](Self::builder) sets certificates and limits, and with the feature `proxy` a proxy;
+/// with that feature, the client uses the proxies of the environment. What this client does not do,
+/// such as compression, is a layer around it: `tower_http`'s `DecompressionLayer`.
 #[derive(Clone)]
 pub struct HttpClient {
     inner: Arc<Inner>,
@@ -127,7 +127,8 @@ pub struct HttpClientBuilder {
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 impl HttpClientBuilder {
-    /// Sets how long the client waits for a server that says nothing. See [`TimeLimits`] for the defaults.
+    /// Sets how long the client waits for a server that says nothing. See [`TimeLimits`] for the
+    /// defaults.
     pub fn time_limits(mut self, limits: TimeLimits) -> Self {
         self.limits = limits;
         self
@@ -139,8 +140,8 @@ impl HttpClientBuilder {
         self
     }
 
-    /// Shows this certificate to servers that ask for one: the chain, the client's own certificate first,
-    /// and its private key, both as PEM. A proxy is not shown it.
+    /// Shows this certificate to servers that ask for one: the chain, the client's own certificate
+    /// first, and its private key, both as PEM. A proxy is not shown it.
     pub fn client_certificate(
         mut self,
         chain_pem: impl Into<Vec<u8>>,
@@ -153,11 +154,11 @@ impl HttpClientBuilder {
         self
     }
 
-    /// Reaches all servers through this proxy, `http://host:port` or `https://host:port`, which may contain
-    /// `user:password@`.
+    /// Reaches all servers through this proxy, `http://host:port` or `https://host:port`, which may
+    /// contain `user:password@`.
     ///
-    /// Defaults to the proxies that the environment names, as for curl: `HTTPS_PROXY`, `HTTP_PROXY` and
-    /// `ALL_PROXY`, except for the hosts in `NO_PROXY` and for this machine's own servers.
+    /// Defaults to the proxies that the environment names, as for curl: `HTTPS_PROXY`, `HTTP_PROXY`
+    /// and `ALL_PROXY`, except for the hosts in `NO_PROXY` and for this machine's own servers.
     #[cfg(feature = "proxy")]
     pub fn proxy(mut self, url: impl Into<String>) -> Self {
         self.proxy = ProxyChoice::Url(url.into());

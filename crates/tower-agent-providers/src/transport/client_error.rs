@@ -13,8 +13,8 @@ pub enum HttpClientError {
         /// The reason, as the end of the message.
         why: String,
     },
-    /// The address of a proxy is not `http://host:port` or `https://host:port`. It is not shown, since it
-    /// may contain a password.
+    /// The address of a proxy is not `http://host:port` or `https://host:port`. It is not shown,
+    /// since it may contain a password.
     #[error(
         "the address of the proxy {why}: write it as `http://host:port` or `https://host:port`"
     )]

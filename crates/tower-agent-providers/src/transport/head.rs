@@ -122,7 +122,8 @@ impl ResponseHead {
         }
     }
 
-    /// Returns the limit of a line of a stream: a single one must not take all that a response may have.
+    /// Returns the limit of a line of a stream: a single one must not take all that a response may
+    /// have.
     pub(super) fn max_line(&self) -> usize {
         self.config.max_response / 2
     }

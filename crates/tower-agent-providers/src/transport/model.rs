@@ -35,12 +35,13 @@ const BEFORE_MESSAGES: usize = 256;
 /// otherwise a plain one. If the server sends the other form, it is read as well. A stream that
 /// ends before the response is complete is an error, and so is an error that the provider reports
 /// in a response with a successful status. Errors contain the provider's message and code, status,
-/// request id and rate limits, the wait that it asked for, and the method and URL of the call without
-/// query and keys. Failed calls are not retried here: put a
-/// retry layer around the model or under it.
+/// request id and rate limits, the wait that it asked for, and the method and URL of the call
+/// without query and keys. Failed calls are not retried here: put a retry layer around the model or
+/// under it.
 ///
-/// A response is read up to a [limit](crate::HttpModelBuilder::max_response). The default client has [time limits](crate::TimeLimits) for a server that is silent. Another
-/// HTTP service needs its own, or the model a `TimeoutLayer`: without either, a run waits for ever.
+/// A response is read up to a [limit](crate::HttpModelBuilder::max_response). The default client
+/// has [time limits](crate::TimeLimits) for a server that is silent. Another HTTP service needs its
+/// own, or the model a `TimeoutLayer`: without either, a run waits for ever.
 pub struct HttpModel<P, S> {
     pub(super) http: S,
     pub(super) protocol: Arc<P>,
@@ -280,7 +281,8 @@ impl<P: Protocol, S> fmt::Debug for HttpModel<P, S> {
     }
 }
 
-/// The future of an [`HttpModel`]. Dropping it drops the response's body and thereby the connection.
+/// The future of an [`HttpModel`]. Dropping it drops the response's body and thereby the
+/// connection.
 pub struct ResponseFuture {
     inner: BoxFuture<'static, Result<ModelResponse>>,
 }

@@ -29,8 +29,8 @@ use tower_agent::error::{BoxError, Error, Result};
 pub struct HttpOperations<P, S>(HttpModel<P, S>);
 
 impl<P: Protocol, S: Clone> HttpModel<P, S> {
-    /// Returns the service of the provider's [operations](crate::operations) beside the model's calls,
-    /// such as embeddings, with the same address, key and model.
+    /// Returns the service of the provider's [operations](crate::operations) beside the model's
+    /// calls, such as embeddings, with the same address, key and model.
     #[must_use]
     pub fn operations(&self) -> HttpOperations<P, S> {
         HttpOperations(self.clone())
@@ -154,7 +154,8 @@ impl<P: Protocol, S> fmt::Debug for HttpOperations<P, S> {
     }
 }
 
-/// The future of an [`HttpOperations`]. Dropping it drops the response's body and thereby the connection.
+/// The future of an [`HttpOperations`]. Dropping it drops the response's body and thereby the
+/// connection.
 pub struct OperationFuture<T> {
     inner: BoxFuture<'static, Result<T>>,
 }

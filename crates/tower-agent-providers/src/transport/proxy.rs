@@ -84,8 +84,8 @@ impl Proxies {
         self.matcher.intercept(server)
     }
 
-    /// Adds the header that the proxy of an `http` server asks for. That of an `https` server is sent with
-    /// the request for the tunnel.
+    /// Adds the header that the proxy of an `http` server asks for. That of an `https` server is
+    /// sent with the request for the tunnel.
     pub(super) fn authorize<B>(&self, mut request: http::Request<B>) -> http::Request<B> {
         if request.uri().scheme_str() == Some("http")
             && let Some(proxy) = self.of(request.uri())

@@ -2,10 +2,11 @@ use std::ops::Deref;
 
 use http::HeaderMap;
 
-/// The headers of one call, in the extensions of its request: a callback or a layer puts them there.
+/// The headers of one call, in the extensions of its request: a callback or a layer puts them
+/// there.
 ///
-/// They replace the model's headers of the same name. A server that repeats a value in an error does not
-/// show it, unless the header's name is that of something harmless.
+/// They replace the model's headers of the same name. A server that repeats a value in an error
+/// does not show it, unless the header's name is that of something harmless.
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue};

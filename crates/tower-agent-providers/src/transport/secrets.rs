@@ -110,8 +110,8 @@ fn of_header((name, value): (&HeaderName, &HeaderValue)) -> Vec<Vec<u8>> {
         return Vec::new();
     };
     let value = value.as_bytes();
-    // A server may repeat a part of the value alone: one cookie of several, or the token without its
-    // scheme.
+    // A server may repeat a part of the value alone: one cookie of several, or the token without
+    // its scheme.
     let words = value
         .split(|byte| b" ;,=\"".contains(byte))
         .filter(|word| word.len() >= SHORTEST_UNNAMED);

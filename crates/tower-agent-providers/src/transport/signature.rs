@@ -33,7 +33,8 @@ fn signed_headers(
     credentials: &Credentials,
     request: &Request<Bytes>,
 ) -> Result<Headers, BoxError> {
-    // Headers that a layer below may change, such as `accept`, are not signed; AWS requires its own.
+    // Headers that a layer below may change, such as `accept`, are not signed; AWS requires its
+    // own.
     let headers = request
         .headers()
         .iter()

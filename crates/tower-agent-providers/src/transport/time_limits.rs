@@ -25,16 +25,16 @@ use tower_agent::error::{BoxError, Error, ErrorKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimeLimits {
-    /// Until a connection is there, without TLS. After it the error is [`ErrorKind::Connection`], as the
-    /// provider has done nothing. Defaults to 10 seconds.
+    /// Until a connection is there, without TLS. After it the error is [`ErrorKind::Connection`],
+    /// as the provider has done nothing. Defaults to 10 seconds.
     pub connect: Option<Duration>,
-    /// From the call until the head of the response, which for a response that is not streamed is as
-    /// long as the model takes. Defaults to 10 minutes.
+    /// From the call until the head of the response, which for a response that is not streamed is
+    /// as long as the model takes. Defaults to 10 minutes.
     pub head: Option<Duration>,
     /// Between two pieces of the response's body. Defaults to 5 minutes.
     pub idle: Option<Duration>,
-    /// From the call until the end of the response's body: a server can keep a connection alive for ever
-    /// without an answer. Defaults to one hour.
+    /// From the call until the end of the response's body: a server can keep a connection alive for
+    /// ever without an answer. Defaults to one hour.
     pub whole: Option<Duration>,
 }
 
@@ -95,8 +95,8 @@ impl Silence {
         }
     }
 
-    /// Waits for the limit from the first poll of a silence on, and returns the error of a server that
-    /// says nothing.
+    /// Waits for the limit from the first poll of a silence on, and returns the error of a server
+    /// that says nothing.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
         let Some(limit) = self.remaining() else {
             return Poll::Pending;

@@ -31,18 +31,18 @@
 //! # fn main() {}
 //! ```
 //!
-//! The project is that of the builder, or else of `GOOGLE_CLOUD_PROJECT`, and the location that of the
-//! builder, or else of `GOOGLE_CLOUD_LOCATION`, or else `global`. The address follows from the location: that
-//! of a region such as `europe-west4`, of the multi-regions `us` and `eu`, or of `global`. A
-//! [`base_url`](crate::HttpModelBuilder::base_url) replaces it, up to `/v1`.
+//! The project is that of the builder, or else of `GOOGLE_CLOUD_PROJECT`, and the location that of
+//! the builder, or else of `GOOGLE_CLOUD_LOCATION`, or else `global`. The address follows from the
+//! location: that of a region such as `europe-west4`, of the multi-regions `us` and `eu`, or of
+//! `global`. A [`base_url`](crate::HttpModelBuilder::base_url) replaces it, up to `/v1`.
 //!
 //! The key is an access token of Google, sent as a bearer token. It is read from
-//! `GOOGLE_OAUTH_ACCESS_TOKEN`; one that is to last longer than an hour is fetched for each call, as above.
-//! An API key of Vertex goes into a header: `.header("x-goog-api-key", "..")`.
+//! `GOOGLE_OAUTH_ACCESS_TOKEN`; one that is to last longer than an hour is fetched for each call,
+//! as above. An API key of Vertex goes into a header: `.header("x-goog-api-key", "..")`.
 //!
 //! Messages, settings and responses are those of [`gemini`](crate::gemini) and
-//! [`anthropic`](crate::anthropic). Claude is named as in `claude-sonnet-4-5@20250929`; a Gemini model by its
-//! name, or by a resource name such as `publishers/meta/models/..` or `endpoints/..`.
+//! [`anthropic`](crate::anthropic). Claude is named as in `claude-sonnet-4-5@20250929`; a Gemini
+//! model by its name, or by a resource name such as `publishers/meta/models/..` or `endpoints/..`.
 
 #[cfg(feature = "gemini")]
 mod generate_content;

@@ -1,5 +1,5 @@
-//! Servers that answer otherwise than OpenAI. Each fixture is cut down from a recorded answer, whose
-//! origin stands beside it.
+//! Servers that answer otherwise than OpenAI. Each fixture is cut down from a recorded answer,
+//! whose origin stands beside it.
 
 use std::future::ready;
 
@@ -500,7 +500,8 @@ async fn deepseek_gets_its_reasoning_back_in_a_tool_run() {
     assert_eq!(again, &expected);
 }
 
-/// pydantic/pydantic-ai, `test_openrouter_preserve_reasoning_block` and `test_snowflake_thinking_..`.
+/// pydantic/pydantic-ai, `test_openrouter_preserve_reasoning_block` and
+/// `test_snowflake_thinking_..`.
 #[tokio::test]
 async fn reasoning_details_go_back_as_they_came() {
     let details = json!([

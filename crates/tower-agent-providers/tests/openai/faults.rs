@@ -155,8 +155,8 @@ async fn words_of_a_server_that_say_more_than_the_status() {
     }
 }
 
-/// The error with which Groq rejects a call of the model, by its tool's schema: pydantic/pydantic-ai,
-/// `test_tool_use_failed_error` and `.._streaming`.
+/// The error with which Groq rejects a call of the model, by its tool's schema:
+/// pydantic/pydantic-ai, `test_tool_use_failed_error` and `.._streaming`.
 fn rejected(call: &str) -> Value {
     json!({ "error": {
         "message": "Tool call validation failed",

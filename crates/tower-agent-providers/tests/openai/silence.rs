@@ -1,5 +1,5 @@
-//! A server that says nothing, under paused time: a limit ends the call, and a server that goes on is
-//! not cut.
+//! A server that says nothing, under paused time: a limit ends the call, and a server that goes on
+//! is not cut.
 
 use std::time::Duration;
 

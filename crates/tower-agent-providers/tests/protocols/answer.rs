@@ -8,8 +8,8 @@ use tower_agent::message::{Message, Part};
 pub struct Answer {
     pub bits: Vec<Bit>,
     pub end: End,
-    /// Set if the server reports its tokens: 20 of input, of which 5 were cached, and 10 of output, of
-    /// which 7 were reasoning.
+    /// Set if the server reports its tokens: 20 of input, of which 5 were cached, and 10 of output,
+    /// of which 7 were reasoning.
     pub has_usage: bool,
 }
 

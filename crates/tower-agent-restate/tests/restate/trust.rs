@@ -1,5 +1,5 @@
-//! Who may call whom: workers know their server, the ingress is encrypted and asks for a token, and a user has no
-//! part in the runs of another.
+//! Who may call whom: workers know their server, the ingress is encrypted and asks for a token, and
+//! a user has no part in the runs of another.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -98,8 +98,8 @@ fn a_text_that_is_no_key_is_refused() {
     }
 }
 
-/// Puts a proxy in front of an ingress that encrypts and asks for a token, as the operator of a server has one.
-/// Returns its address and its root certificate.
+/// Puts a proxy in front of an ingress that encrypts and asks for a token, as the operator of a
+/// server has one. Returns its address and its root certificate.
 async fn protect(ingress: SocketAddr, token: &'static str) -> (String, String) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["localhost".to_owned()]).unwrap();

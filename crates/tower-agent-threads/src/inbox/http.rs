@@ -36,11 +36,11 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 /// The number of conversations on one page, if the request names none, and the maximum.
 const PAGE: u32 = 100;
 
-/// An [`Inbox`] over HTTP, for a staff's page or program: `GET` lists the open questions, `POST` answers
-/// one.
+/// An [`Inbox`] over HTTP, for a staff's page or program: `GET` lists the open questions, `POST`
+/// answers one.
 ///
-/// A sender needs a role, as the server's own function says it: nothing in a request gives one. Put a layer
-/// around the service that authenticates the sender. Cloning is O(1).
+/// A sender needs a role, as the server's own function says it: nothing in a request gives one. Put
+/// a layer around the service that authenticates the sender. Cloning is O(1).
 ///
 /// ```
 /// use bytes::Bytes;
@@ -70,8 +70,9 @@ const PAGE: u32 = 100;
 ///
 /// # The list
 ///
-/// `{"questions": [..], "next": ".."}`: the latest questions first, in pages. `next` is absent on the last
-/// page; pass it as `after` for the next one. A page may have no questions although it has a next one.
+/// `{"questions": [..], "next": ".."}`: the latest questions first, in pages. `next` is absent on
+/// the last page; pass it as `after` for the next one. A page may have no questions although it has
+/// a next one.
 ///
 /// | parameter | |
 /// |---|---|
@@ -80,17 +81,18 @@ const PAGE: u32 = 100;
 /// | `limit` | the number of waiting conversations to look at, at most 100 |
 /// | `after` | the `next` of the page before |
 ///
-/// A question has the `key` of its conversation (`server`, `principal`, `thread`), its `id`, `role`,
-/// `reason`, `message`, `payload` and `responseSchema`, as the [interrupt](tower_agent::Interrupt) has
-/// them, and `askedAt` and `expiresAt` in milliseconds since 1970. The payload of an approval has the
-/// exact arguments of its call.
+/// A question has the `key` of its conversation (`server`, `principal`, `thread`), its `id`,
+/// `role`, `reason`, `message`, `payload` and `responseSchema`, as the
+/// [interrupt](tower_agent::Interrupt) has them, and `askedAt` and `expiresAt` in milliseconds
+/// since 1970. The payload of an approval has the exact arguments of its call.
 ///
 /// # An answer
 ///
-/// `{"key": {..}, "id": "..", "answer": ..}`, with the `key` and the `id` of the question. The answer to an
-/// approval is `{"approved": true}`, with `editedArgs` where edits are allowed, or `{"approved": false}`,
-/// with a `reason`. The response comes when the answer is accepted, and has no content; the agent goes on
-/// in a task of the Tokio runtime, which does not end with the request.
+/// `{"key": {..}, "id": "..", "answer": ..}`, with the `key` and the `id` of the question. The
+/// answer to an approval is `{"approved": true}`, with `editedArgs` where edits are allowed, or
+/// `{"approved": false}`, with a `reason`. The response comes when the answer is accepted, and has
+/// no content; the agent goes on in a task of the Tokio runtime, which does not end with the
+/// request.
 ///
 /// # Errors
 ///
@@ -151,8 +153,9 @@ impl From<Key> for ThreadKey {
 }
 
 impl<I: Inbox> InboxService<I> {
-    /// Creates the service. The function returns the roles of the sender of a request, for example from
-    /// what an authentication layer has put into the extensions; a sender without any is refused.
+    /// Creates the service. The function returns the roles of the sender of a request, for example
+    /// from what an authentication layer has put into the extensions; a sender without any is
+    /// refused.
     pub fn new(inbox: I, roles: impl Fn(&Parts) -> Roles + Send + Sync + 'static) -> Self {
         Self {
             inbox: Arc::new(inbox),

@@ -1,6 +1,7 @@
 //! The open questions for staff, wherever they were asked.
 //!
-//! [`Inbox`] lists and answers them, [`Inboxes`] joins several, and [`InboxService`] serves them over HTTP.
+//! [`Inbox`] lists and answers them, [`Inboxes`] joins several, and [`InboxService`] serves them
+//! over HTTP.
 
 #[cfg(feature = "http")]
 mod http;
@@ -27,11 +28,11 @@ use crate::roles::Roles;
 /// The open questions of conversations for others than their users: those [for a
 /// role](tower_agent::Interrupt::for_role).
 ///
-/// An AG-UI server is one, and so are the sessions and the durable runs of an agent: whatever knows its
-/// agent, which goes on with the answer. Each conversation has a [`ThreadKey`], whatever it is.
+/// An AG-UI server is one, and so are the sessions and the durable runs of an agent: whatever knows
+/// its agent, which goes on with the answer. Each conversation has a [`ThreadKey`], whatever it is.
 pub trait Inbox: Send + Sync + 'static {
-    /// Returns the questions that somebody with these roles can answer, in the conversations on one page of
-    /// a list. A page may have no questions although there are further ones.
+    /// Returns the questions that somebody with these roles can answer, in the conversations on one
+    /// page of a list. A page may have no questions although there are further ones.
     ///
     /// # Errors
     ///
@@ -47,8 +48,8 @@ pub trait Inbox: Send + Sync + 'static {
     /// # Errors
     ///
     /// Fails before anything has run if the question is not open or not of this inbox, has
-    /// [expired](tower_agent::Interrupt::with_expiry) or is not for one of the roles, or if another run is
-    /// active in the conversation.
+    /// [expired](tower_agent::Interrupt::with_expiry) or is not for one of the roles, or if another
+    /// run is active in the conversation.
     fn answer(
         &self,
         key: ThreadKey,
@@ -56,14 +57,14 @@ pub trait Inbox: Send + Sync + 'static {
         answer: Resolution,
     ) -> impl Future<Output = Result<Continuation, Refusal>> + Send;
 
-    /// Answers the questions that have [expired](tower_agent::Interrupt::with_expiry) with the outcomes
-    /// that they name, those for users too, and lets the agent go on until those runs end. Returns the
-    /// number of these conversations. Call it periodically.
+    /// Answers the questions that have [expired](tower_agent::Interrupt::with_expiry) with the
+    /// outcomes that they name, those for users too, and lets the agent go on until those runs end.
+    /// Returns the number of these conversations. Call it periodically.
     ///
     /// # Errors
     ///
-    /// Fails if the store cannot be read, or there is none. A conversation that cannot go on now is left to
-    /// the next call.
+    /// Fails if the store cannot be read, or there is none. A conversation that cannot go on now is
+    /// left to the next call.
     fn answer_expired(&self) -> impl Future<Output = Result<usize, Refusal>> + Send;
 }
 
@@ -90,8 +91,8 @@ impl<I: Inbox> Inbox for Arc<I> {
     }
 }
 
-/// The run that goes on with an answer, until it ends; created by [`Inbox::answer`]. It stops if it is
-/// dropped: spawn it to let it go on without the one who has answered.
+/// The run that goes on with an answer, until it ends; created by [`Inbox::answer`]. It stops if it
+/// is dropped: spawn it to let it go on without the one who has answered.
 #[must_use = "the agent does not go on until this is awaited or spawned"]
 pub struct Continuation(BoxFuture<'static, ()>);
 

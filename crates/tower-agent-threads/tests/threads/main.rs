@@ -453,7 +453,8 @@ async fn a_sealed_thread_is_of_use_in_its_own_place_alone() {
     assert_eq!((late.kind, cashier.paid()), (RefusalKind::NotOpen, 1));
 }
 
-/// Keeps the head of each thread and its entries apart, as text, and counts the entries that are written.
+/// Keeps the head of each thread and its entries apart, as text, and counts the entries that are
+/// written.
 #[derive(Clone, Default)]
 struct Texts {
     threads: Arc<Mutex<HashMap<ThreadKey, Text>>>,

@@ -141,7 +141,8 @@ async fn a_key_that_is_not_known_is_refused() {
     assert_eq!(refused.api_error.message, "unknown key");
 }
 
-/// A call that is beyond its tenant's limit and cannot wait is refused; the other tenant is not held up.
+/// A call that is beyond its tenant's limit and cannot wait is refused; the other tenant is not
+/// held up.
 #[tokio::test]
 async fn a_tenant_beyond_its_limit_reads_429_and_the_others_go_on() {
     // The next one of a minute would have to wait a minute.

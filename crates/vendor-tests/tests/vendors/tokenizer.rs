@@ -51,7 +51,8 @@ async fn a_model_with_a_known_tokenizer_is_counted_exactly() {
             .await
         }
     };
-    // Ten tokens a sentence, but for the space at the end; "Ok." has two, "?" one, and each message four.
+    // Ten tokens a sentence, but for the space at the end; "Ok." has two, "?" one, and each message
+    // four.
     assert_eq!(of("gpt-5-mini").await, 10 * 50 + 1 + 2 + 1 + 3 * 4);
     assert_eq!(of("openai/gpt-4o").await, of("gpt-5-mini").await);
     assert_eq!(of("gpt-4").await, of("gpt-5-mini").await);

@@ -1,6 +1,7 @@
 //! `RateQueue: update, update_later, close`
 //!
-//! Rate limits in PostgreSQL: changes wait in a line for each limit, and one task a line writes them.
+//! Rate limits in PostgreSQL: changes wait in a line for each limit, and one task a line writes
+//! them.
 
 mod lines;
 mod queue;

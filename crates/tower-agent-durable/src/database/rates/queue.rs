@@ -16,10 +16,11 @@ const MOST_ENDS: usize = 65_536;
 
 /// Changes of limits on their way to the table.
 ///
-/// All changes of a limit go through one task of this process, which applies those that have come meanwhile in one
-/// read and one write. So its calls never get in each other's way, and a burst of ends is one write. No lock is
-/// held between the read and the write: a process that is stalled there stops nobody, and a call that is refused
-/// only reads. If another process has written meanwhile, both are repeated.
+/// All changes of a limit go through one task of this process, which applies those that have come
+/// meanwhile in one read and one write. So its calls never get in each other's way, and a burst of
+/// ends is one write. No lock is held between the read and the write: a process that is stalled
+/// there stops nobody, and a call that is refused only reads. If another process has written
+/// meanwhile, both are repeated.
 #[derive(Clone)]
 pub(crate) struct RateQueue(Arc<RateChanges>);
 

@@ -19,7 +19,8 @@ const INSERT: &str = "\
 const UPDATE: &str = "\
     UPDATE tower_agent_rates SET state = $2, unused_at = $3 WHERE id = $1 AND state = $4";
 
-// The outer condition is checked again for a row that another process has changed meanwhile: it is in use.
+// The outer condition is checked again for a row that another process has changed meanwhile: it is
+// in use.
 const DELETE_UNUSED: &str = "\
     DELETE FROM tower_agent_rates WHERE unused_at <= (extract(epoch FROM now()) * 1000)::BIGINT \
     AND id IN (SELECT id FROM tower_agent_rates \
@@ -69,10 +70,11 @@ impl RateRow {
         self.stored.is_none()
     }
 
-    /// Writes the state, and returns `false` if another process has written another one since the row was read.
+    /// Writes the state, and returns `false` if another process has written another one since the
+    /// row was read.
     ///
-    /// The stored state is compared, and not a version: a row may be deleted and created again, and equal states
-    /// mean the same.
+    /// The stored state is compared, and not a version: a row may be deleted and created again, and
+    /// equal states mean the same.
     pub(super) async fn write(
         &self,
         connection: &mut PgConnection,
@@ -99,7 +101,8 @@ impl RateRow {
         }
     }
 
-    /// Returns the minute from which the state says nothing. Exact times would change the index with each write.
+    /// Returns the minute from which the state says nothing. Exact times would change the index
+    /// with each write.
     fn unused_at(&self) -> i64 {
         let millis = self.state.unused_at().as_millis();
         let minutes = i64::try_from(millis).unwrap_or(i64::MAX) / MINUTE;
@@ -129,7 +132,8 @@ impl From<StoreError> for WriteError {
     }
 }
 
-/// Returns whether another process was faster, as the server says if its default is a stricter isolation.
+/// Returns whether another process was faster, as the server says if its default is a stricter
+/// isolation.
 fn is_lost_race(error: &sqlx::Error) -> bool {
     let error = error.as_database_error();
     error
@@ -137,8 +141,8 @@ fn is_lost_race(error: &sqlx::Error) -> bool {
         .is_some_and(|code| code == "40001")
 }
 
-/// Returns the error of a state that cannot be read. To begin with an unused limit instead would let calls
-/// through.
+/// Returns the error of a state that cannot be read. To begin with an unused limit instead would
+/// let calls through.
 fn unreadable(id: &LimitId, error: &serde_json::Error) -> StoreError {
     StoreError::data(format!(
         "{error}; to begin with an unused limit, DELETE FROM tower_agent_rates WHERE id = '\\x{id:x}'"

@@ -19,14 +19,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest pause between two attempts to write the ends of calls.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The age at which the end of a call is no longer tried. What was reserved has come back with the time by then,
-/// and would be given back twice.
+/// The age at which the end of a call is no longer tried. What was reserved has come back with the
+/// time by then, and would be given back twice.
 const OLDEST: Duration = Duration::from_secs(60);
 
 /// How often other processes may come between the read and the write of a change.
 const MOST_RACES: u32 = 100;
 
-/// How long a statement may take. A server that is cut off would otherwise keep calls waiting for minutes.
+/// How long a statement may take. A server that is cut off would otherwise keep calls waiting for
+/// minutes.
 const LONGEST_STATEMENT: Duration = Duration::from_secs(10);
 
 /// The task of one limit, until its line is empty.
@@ -94,7 +95,8 @@ impl RateWriter {
             || line.is_some_and(|line| line.updates.iter().any(|update| !update.is_end()))
     }
 
-    /// Takes the updates of its line, and returns `false` if there are none: then the line has ended.
+    /// Takes the updates of its line, and returns `false` if there are none: then the line has
+    /// ended.
     fn take(&mut self) -> bool {
         let lines = &mut *lock(&self.changes.lines);
         self.batch = lines.take(&self.id);
@@ -130,7 +132,8 @@ impl RateWriter {
                 is_changed |= exhausted.is_none();
                 answers.push(exhausted);
             }
-            // A call that is refused has used nothing, and what has come back is computed again next time.
+            // A call that is refused has used nothing, and what has come back is computed again
+            // next time.
             if !is_changed {
                 return Ok(answers);
             }
@@ -150,7 +153,8 @@ impl RateWriter {
         Err(StoreError::database(error).into())
     }
 
-    /// Answers the calls that wait, and takes the changes back of those that were dropped meanwhile.
+    /// Answers the calls that wait, and takes the changes back of those that were dropped
+    /// meanwhile.
     fn succeed(&mut self, answers: Vec<Option<Exhausted>>) {
         let batch = self.batch.drain(..).zip(answers);
         let inverses = batch.filter_map(|(update, answer)| update.answer(Ok(answer)));
@@ -164,7 +168,8 @@ impl RateWriter {
         }
     }
 
-    /// Fails the calls that wait, so that none is let through, and tries the ends of calls again later.
+    /// Fails the calls that wait, so that none is let through, and tries the ends of calls again
+    /// later.
     fn fail(&mut self, error: &WriteError) {
         let mut lost = 0;
         let mut again = Vec::new();
@@ -193,7 +198,8 @@ impl RateWriter {
 }
 
 impl Drop for RateWriter {
-    /// Ends the line if the runtime has ended, so that the next update gets a task of another runtime.
+    /// Ends the line if the runtime has ended, so that the next update gets a task of another
+    /// runtime.
     fn drop(&mut self) {
         if self.has_ended {
             return;

@@ -98,8 +98,8 @@ impl World {
         }
     }
 
-    /// Returns what goes on with this run and a journal that has nothing after these steps, of which
-    /// some have ended. A tool is called as it was before.
+    /// Returns what goes on with this run and a journal that has nothing after these steps, of
+    /// which some have ended. A tool is called as it was before.
     pub(super) fn after(&self, steps: &[(String, bool)]) -> Self {
         let world = Self::default();
         {
@@ -111,7 +111,8 @@ impl World {
         world
     }
 
-    /// Fails unless the database has every step that it has said it keeps, and each that may not be repeated.
+    /// Fails unless the database has every step that it has said it keeps, and each that may not be
+    /// repeated.
     async fn check(&self, runs: &Runs) {
         let steps = match runs.steps("run 1").await {
             Err(JournalError::UnknownRun { .. }) => Vec::new(),
@@ -177,7 +178,8 @@ impl World {
         Tool::function_with(name, "Does it.", act).effect(effect)
     }
 
-    /// Starts the run, or goes on with it and answers what it waits for, until it has ended or failed.
+    /// Starts the run, or goes on with it and answers what it waits for, until it has ended or
+    /// failed.
     pub(super) async fn go_on(&self, agent: &Agent, runs: &Runs) -> Result<AgentResponse> {
         loop {
             let next = match runs.get("run 1").await {
@@ -199,7 +201,8 @@ impl World {
         }
     }
 
-    /// Goes on with the run until it has ended, and returns its messages; after each failure, does this.
+    /// Goes on with the run until it has ended, and returns its messages; after each failure, does
+    /// this.
     pub(super) async fn finish(
         &self,
         agent: &Agent,

@@ -1,5 +1,5 @@
-//! Layers and callbacks inside a journal and around it: each in a process that is killed before every
-//! call of a model, and continues in another.
+//! Layers and callbacks inside a journal and around it: each in a process that is killed before
+//! every call of a model, and continues in another.
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -35,8 +35,8 @@ fn a_run_in_a_session_that_is_killed_at_any_point_ends_as_if_it_had_not_been() {
     assert!(asked >= 6, "asked {asked} times");
 }
 
-/// Returns the number of points, of questions about unfinished calls, and of passes whose costs were
-/// compared.
+/// Returns the number of points, of questions about unfinished calls, and of passes whose costs
+/// were compared.
 fn kill_at_each_point(new: impl Fn() -> Program + Sync, apart: usize) -> (u32, u32, u32) {
     let whole = new();
     assert!(whole.run(None).success());

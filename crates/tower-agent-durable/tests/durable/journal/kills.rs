@@ -1,9 +1,10 @@
-//! Thousands of kills: a program is lost at random points of the runs of two users, who have sent the same words
-//! with the same id, and others go on.
+//! Thousands of kills: a program is lost at random points of the runs of two users, who have sent
+//! the same words with the same id, and others go on.
 //!
-//! A process that is killed leaves what it has written to the database and to the world, and nothing else. So does
-//! one whose runs are dropped in this process, which costs milliseconds; `kill` does it to real processes. Each
-//! case is made of its number: a case that fails says which it is.
+//! A process that is killed leaves what it has written to the database and to the world, and
+//! nothing else. So does one whose runs are dropped in this process, which costs milliseconds;
+//! `kill` does it to real processes. Each case is made of its number: a case that fails says which
+//! it is.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -180,8 +181,8 @@ fn address_of(user: &str) -> String {
     format!("{user}@example.org, where {user} lives")
 }
 
-/// Returns an agent that finds the address of its user, pays to it and says so. The model has it redacted, and a
-/// callback adds a field to the arguments of the payment.
+/// Returns an agent that finds the address of its user, pays to it and says so. The model has it
+/// redacted, and a callback adds a field to the arguments of the payment.
 fn agent(program: Program, user: &'static str, journal: impl Journal, process: &Process) -> Agent {
     let at = process.clone();
     let pay = match program {
@@ -403,7 +404,8 @@ async fn make_case(database: &impl Database, case: u64) -> World {
                 biased;
                 () = process.is_lost.notified() => {
                     world.lock().unwrap().kills += 1;
-                    // Mostly the journal is done with what the process has sent before anybody goes on.
+                    // Mostly the journal is done with what the process has sent before anybody goes
+                    // on.
                     while waits && process.open.load(Ordering::SeqCst) > 0 {
                         assert!(both.as_mut().now_or_never().is_none(), "it ends although it is lost");
                         tokio::task::yield_now().await;
@@ -413,8 +415,8 @@ async fn make_case(database: &impl Database, case: u64) -> World {
             }
         }
         let program = CHANGED[random(&mut seed, 4) as usize];
-        // The database may still make a write of a lost process, of this one or of one before it. After the
-        // write a run is another one, at any time.
+        // The database may still make a write of a lost process, of this one or of one before it.
+        // After the write a run is another one, at any time.
         is_settled &= process.open.load(Ordering::SeqCst) == 0;
         if kill < kills && is_settled {
             go_on_changed(database, program, &world).await;

@@ -1,9 +1,9 @@
 //! A log that has lost its end: that of a disk that has not kept what it said, or of an older copy.
 //!
-//! With `synchronous=FULL` a commit is on the disk when it returns, so neither a kill nor a power cut
-//! loses the start of a call that was made. Here the loss is greater than SQLite allows for. Even
-//! so the journal must be one that the run had, nothing that is left of it is made again, and what
-//! is lost is made again as it was, with the same key.
+//! With `synchronous=FULL` a commit is on the disk when it returns, so neither a kill nor a power
+//! cut loses the start of a call that was made. Here the loss is greater than SQLite allows for.
+//! Even so the journal must be one that the run had, nothing that is left of it is made again, and
+//! what is lost is made again as it was, with the same key.
 
 use std::path::{Path, PathBuf};
 

@@ -18,7 +18,8 @@ const SETTINGS: &[&str] = &[
 
 const TOOL_CALLS: usize = 10;
 
-/// Returns the number of times that the log was synced in a run, beyond that of its start and its end.
+/// Returns the number of times that the log was synced in a run, beyond that of its start and its
+/// end.
 async fn syncs(server: &Server, effect: Effect, name: &str) -> usize {
     let database = server.connect().await;
     let calls = Count::default();

@@ -30,8 +30,8 @@ fn tokens(database: &Postgres) -> RateLimitLayer {
     limit.shared_in(database.clone(), "key-1")
 }
 
-/// Returns whether nothing is used: a call that needs everything is let through, fails, and gives everything back.
-/// Closes the database, so that it has come back.
+/// Returns whether nothing is used: a call that needs everything is let through, fails, and gives
+/// everything back. Closes the database, so that it has come back.
 async fn is_whole(database: Postgres) -> bool {
     let broken = Turn::error(Error::new(ErrorKind::Provider, "broken"));
     let model = tokens(&database).layer(ScriptedModel::always(broken));

@@ -9,7 +9,8 @@ use super::clock::Clock;
 use super::{MINUTE, SECOND, exhausted, from, of_users};
 use crate::support::server::Server;
 
-/// Ends a process, and begins another one some time later: the ends of the calls are written before.
+/// Ends a process, and begins another one some time later: the ends of the calls are written
+/// before.
 async fn later(clock: &Clock<'_>, process: Postgres, time: Duration) -> Postgres {
     process.close().await;
     clock.advance(time);

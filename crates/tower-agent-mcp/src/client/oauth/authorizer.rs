@@ -31,12 +31,13 @@ struct Inner {
     http: Arc<OAuthHttp>,
     tokens: ServerTokens,
     logins: Logins,
-    /// The state of the last login. `None` before the first, and before tokens were read from the store.
+    /// The state of the last login. `None` before the first, and before tokens were read from the
+    /// store.
     manager: Mutex<Option<Arc<AuthorizationManager>>>,
     /// One login at a time: concurrent requests share it.
     login: tokio::sync::Mutex<()>,
-    /// The scopes that were asked for since the last login. A server that asks for them again is not content with
-    /// them.
+    /// The scopes that were asked for since the last login. A server that asks for them again is
+    /// not content with them.
     asked: Mutex<BTreeSet<String>>,
 }
 
@@ -116,7 +117,8 @@ impl Authorizer {
 
     /// Gets another token than the one that was refused. `None` if no other would help.
     ///
-    /// In a task of its own: a request that is dropped must not end a login that a person has begun.
+    /// In a task of its own: a request that is dropped must not end a login that a person has
+    /// begun.
     pub(super) async fn answer(
         &self,
         challenge: Challenge,

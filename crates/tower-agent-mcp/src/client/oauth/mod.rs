@@ -4,8 +4,8 @@
 //! McpClientBuilder::oauth(OAuth)  ->  a token with every request, of a login or of a secret
 //! ```
 //!
-//! A server that answers with 401 says where its authorization server is. The client finds it, registers
-//! itself, has the user log in, and repeats the request with the token:
+//! A server that answers with 401 says where its authorization server is. The client finds it,
+//! registers itself, has the user log in, and repeats the request with the token:
 //!
 //! ```no_run
 //! use std::io;
@@ -53,26 +53,28 @@
 //! | renews a token | with the refresh token, before it expires and when the server rejects it; if that is rejected too, the user logs in again |
 //! | needs more scopes | a 403 with `insufficient_scope`: the user is asked for the scopes so far and the new ones, and the request is repeated |
 //!
-//! It is the work of [rmcp](https://docs.rs/rmcp), the official SDK, over the HTTP service of the client: proxies
-//! and certificates are those of that service.
+//! It is the work of [rmcp](https://docs.rs/rmcp), the official SDK, over the HTTP service of the
+//! client: proxies and certificates are those of that service.
 //!
 //! # Secrets
 //!
-//! A token is sent to the URL of its server alone, and is in no log, no error and no `Debug`. Of the answer of
-//! an authorization server only the token and what belongs to it are read. (An authorization code, which is of
-//! use to nobody else, is in the debug log of rmcp.) If the server's URL is `https`,
-//! nothing about a login goes over `http`, and no page of another scheme is given to the user.
+//! A token is sent to the URL of its server alone, and is in no log, no error and no `Debug`. Of
+//! the answer of an authorization server only the token and what belongs to it are read. (An
+//! authorization code, which is of use to nobody else, is in the debug log of rmcp.) If the
+//! server's URL is `https`, nothing about a login goes over `http`, and no page of another scheme
+//! is given to the user.
 //!
-//! The server names the authorization server. A client with a [secret](OAuth::client) gives that to whichever
-//! is named, unless [`issuer`](OAuth::issuer) says which one it is for.
+//! The server names the authorization server. A client with a [secret](OAuth::client) gives that to
+//! whichever is named, unless [`issuer`](OAuth::issuer) says which one it is for.
 //!
-//! Tokens are those of one user. Give each user a client of their own, with a [`TokenStore`] of their own.
+//! Tokens are those of one user. Give each user a client of their own, with a [`TokenStore`] of
+//! their own.
 //!
 //! # Time
 //!
-//! While the user is asked, the limits for connecting and for calls wait. A login that nobody finishes keeps its
-//! request until that is dropped: limit it where the user is asked. A request that is dropped does not end the
-//! login, and the next one waits for the same.
+//! While the user is asked, the limits for connecting and for calls wait. A login that nobody
+//! finishes keeps its request until that is dropped: limit it where the user is asked. A request
+//! that is dropped does not end the login, and the next one waits for the same.
 
 mod authorized;
 mod authorizer;

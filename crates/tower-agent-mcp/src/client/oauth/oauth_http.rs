@@ -25,8 +25,8 @@ const TOKEN: [&str; 5] = [
 
 /// The HTTP service of a client, for requests about authorization.
 ///
-/// It follows no redirects: rmcp follows those of discovery, and one of a token's request would carry the
-/// secrets in it to somebody else.
+/// It follows no redirects: rmcp follows those of discovery, and one of a token's request would
+/// carry the secrets in it to somebody else.
 pub(super) struct OAuthHttp {
     pub(super) service: HttpService,
     pub(super) resource: Uri,

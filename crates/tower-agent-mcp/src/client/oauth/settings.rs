@@ -45,9 +45,10 @@ pub(super) struct Client {
 impl OAuth {
     /// Has the user log in, with an authorization code and PKCE.
     ///
-    /// `log_in` is given the address of a page, shows it to the user in a browser, and returns the address that
-    /// the browser is sent to in the end: the one here, with parameters. It is called at the first request
-    /// that needs a token, and again when the server needs more scopes or the login is over.
+    /// `log_in` is given the address of a page, shows it to the user in a browser, and returns the
+    /// address that the browser is sent to in the end: the one here, with parameters. It is called
+    /// at the first request that needs a token, and again when the server needs more scopes or the
+    /// login is over.
     pub fn authorization_code<F, L, E>(redirect_uri: impl Into<String>, log_in: F) -> Self
     where
         F: Fn(String) -> L + Send + Sync + 'static,
@@ -84,8 +85,8 @@ impl OAuth {
         }
     }
 
-    /// Sets the name by which a client that registers itself is shown to the user. Defaults to the name of
-    /// this crate.
+    /// Sets the name by which a client that registers itself is shown to the user. Defaults to the
+    /// name of this crate.
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         if let Grant::AuthorizationCode { client_name, .. } = &mut self.grant {
             *client_name = Some(name.into());
@@ -93,8 +94,8 @@ impl OAuth {
         self
     }
 
-    /// Sets the id of a client that the authorization server knows already, and its secret if it has one.
-    /// Defaults to none: the client registers itself.
+    /// Sets the id of a client that the authorization server knows already, and its secret if it
+    /// has one. Defaults to none: the client registers itself.
     pub fn client(mut self, id: impl Into<String>, secret: Option<String>) -> Self {
         let known = Client {
             id: id.into(),
@@ -107,8 +108,8 @@ impl OAuth {
         self
     }
 
-    /// Sets the `https` address of a document that describes the client, for authorization servers that take
-    /// it as the client's id. Defaults to none.
+    /// Sets the `https` address of a document that describes the client, for authorization servers
+    /// that take it as the client's id. Defaults to none.
     pub fn client_metadata_url(mut self, url: impl Into<String>) -> Self {
         if let Grant::AuthorizationCode { metadata_url, .. } = &mut self.grant {
             *metadata_url = Some(url.into());
@@ -129,7 +130,8 @@ impl OAuth {
         self
     }
 
-    /// Sets where the tokens of this user for this server are kept. Defaults to the memory of the client.
+    /// Sets where the tokens of this user for this server are kept. Defaults to the memory of the
+    /// client.
     pub fn store(mut self, store: impl TokenStore) -> Self {
         self.store = Some(Arc::new(store));
         self

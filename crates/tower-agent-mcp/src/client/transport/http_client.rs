@@ -60,8 +60,8 @@ impl HttpClient {
         }
     }
 
-    /// Returns the error that makes rmcp begin a new session. The server was probably started again,
-    /// and may have other tools.
+    /// Returns the error that makes rmcp begin a new session. The server was probably started
+    /// again, and may have other tools.
     fn expired(&self) -> StreamableHttpError<HttpFault> {
         self.calls.set_tools_changed();
         StreamableHttpError::SessionExpired
@@ -127,8 +127,8 @@ impl HttpClient {
         events.map_ok(with_marks).boxed()
     }
 
-    /// Reads a response that is not a success. A JSON-RPC error is the server's answer, anything else
-    /// is a failure.
+    /// Reads a response that is not a success. A JSON-RPC error is the server's answer, anything
+    /// else is a failure.
     async fn refused(
         &self,
         response: http::Response<BoxedBody>,

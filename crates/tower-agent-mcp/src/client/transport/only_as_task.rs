@@ -1,4 +1,5 @@
-//! Marks tools that run only as tasks of protocol version 2025-11-25: rmcp does not read that they do.
+//! Marks tools that run only as tasks of protocol version 2025-11-25: rmcp does not read that they
+//! do.
 
 use std::io;
 use std::pin::Pin;
@@ -9,8 +10,8 @@ use tokio::io::{AsyncBufRead, AsyncRead, BufReader, ReadBuf};
 
 use crate::client::declaration::ONLY_AS_TASK;
 
-/// Returns a message with a mark in the `_meta` of each tool that runs only as a task, or `None` if there is
-/// none.
+/// Returns a message with a mark in the `_meta` of each tool that runs only as a task, or `None` if
+/// there is none.
 pub(super) fn marked(message: &[u8]) -> Option<Vec<u8>> {
     let message = std::str::from_utf8(message).ok()?;
     // Only lists of tools have it, so that no other message is parsed twice.

@@ -1,9 +1,10 @@
 //! Both sides against the official conformance suite, at three protocol versions.
 //!
-//! What a server of agents and its client do in another way than the suite's is named in `decisions-*.yml`, with
-//! the reason. The suite fails if anything else fails, and also if something named there passes. Scenarios of
-//! extensions belong to no version. Of those, client credentials are run; neither side has skills, our server
-//! no tasks, and our client no other proof of who it is. Tasks of a server have tests of their own.
+//! What a server of agents and its client do in another way than the suite's is named in
+//! `decisions-*.yml`, with the reason. The suite fails if anything else fails, and also if
+//! something named there passes. Scenarios of extensions belong to no version. Of those, client
+//! credentials are run; neither side has skills, our server no tasks, and our client no other proof
+//! of who it is. Tasks of a server have tests of their own.
 
 mod client;
 mod server;

@@ -84,7 +84,8 @@ pub(super) fn server() -> Result<McpServer, ServerBuildError> {
         ))
         .tool(asks("test_streaming_elicitation", "user_name", person()))
         .tool(asks_twice("test_input_required_result_multi_round"))
-        // Servers of agents and tools never write to the client's log, and never end a stream early.
+        // Servers of agents and tools never write to the client's log, and never end a stream
+        // early.
         .tool(says(
             "test_logging_tool",
             [Part::from_text("Nothing is logged.")],

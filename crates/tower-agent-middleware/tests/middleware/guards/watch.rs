@@ -1,4 +1,5 @@
-//! Reading a run and the traces of a guard, and what is left of it when all that was taken back is gone.
+//! Reading a run and the traces of a guard, and what is left of it when all that was taken back is
+//! gone.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};

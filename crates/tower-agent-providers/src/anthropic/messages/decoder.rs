@@ -141,7 +141,8 @@ impl Decoder for MessagesReader {
     fn finish(self, streamed: Streamed) -> ModelResponse {
         let mut response = ModelResponse::from(streamed);
         let message = response.message_mut();
-        // Asking for mutable parts copies them if they are shared, and most answers have none of these.
+        // Asking for mutable parts copies them if they are shared, and most answers have none of
+        // these.
         if !self.extra.is_empty() {
             for part in message.parts_mut() {
                 let Part::ToolCall(call) = part else { continue };
@@ -276,8 +277,8 @@ impl MessagesReader {
                     }
                     .into(),
                 );
-                // A stream begins with `{}` and sends the arguments in fragments. Other servers send
-                // them whole here, which is known only once the block ends without a fragment.
+                // A stream begins with `{}` and sends the arguments in fragments. Other servers
+                // send them whole here, which is known only once the block ends without a fragment.
                 let whole = block.input.map(|input| input.get().to_owned());
                 OpenBlock::ToolUse {
                     call,

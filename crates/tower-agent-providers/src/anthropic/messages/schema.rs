@@ -25,8 +25,8 @@ pub(crate) fn describes(schema: &Value) -> Option<&'static str> {
         .then_some("the provider takes no schema that refers to itself")
 }
 
-/// Returns why a tool gives the answer of a call, if it does. Where the model reasons, no call can be
-/// forced.
+/// Returns why a tool gives the answer of a call, if it does. Where the model reasons, no call can
+/// be forced.
 pub(super) fn answer_tool(call: &Call<'_>) -> Option<&'static str> {
     let settings = call.request().settings();
     let reasons = match settings.reasoning_effort {

@@ -22,13 +22,14 @@ use tower_agent::model::{ReasoningEffort, Settings, ToolChoice};
 /// `top_p` that is unset or at least 0.95; with a budget, no tool choice may force a call. Settings
 /// that contradict this are an `InvalidRequest` error. Newer models accept no temperature at all.
 ///
-/// A field `thinking` in [`extra`](tower_agent::Settings::extra) replaces the one here. Newer models
-/// return reasoning without text; `{"type": "adaptive", "display": "summarized"}` asks for a summary.
+/// A field `thinking` in [`extra`](tower_agent::Settings::extra) replaces the one here. Newer
+/// models return reasoning without text; `{"type": "adaptive", "display": "summarized"}` asks for a
+/// summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Thinking {
-    /// `thinking: {type: adaptive}` and `output_config.effort`: the model decides how much to reason.
-    /// For Claude 4.6 and later.
+    /// `thinking: {type: adaptive}` and `output_config.effort`: the model decides how much to
+    /// reason. For Claude 4.6 and later.
     #[default]
     Adaptive,
     /// `thinking: {type: enabled, budget_tokens}`. For Claude 4.5 and earlier; removed in Claude

@@ -251,7 +251,8 @@ impl ConverseDecoder {
             }
             _ => {
                 let block = fields(raw);
-                // Only servers that imitate the protocol say that text begins; its pieces say it again.
+                // Only servers that imitate the protocol say that text begins; its pieces say it
+                // again.
                 let is_said_by_pieces =
                     |kind: &String| kind == "text" || kind == "reasoningContent";
                 if block.keys().all(is_said_by_pieces) {

@@ -105,8 +105,8 @@ fn check(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Returns the caller's fields, with the tools of the server among the tools, and without the model,
-/// which stands in the path.
+/// Returns the caller's fields, with the tools of the server among the tools, and without the
+/// model, which stands in the path.
 fn extra(settings: &Settings) -> Result<Cow<'_, Map<String, Value>>> {
     let mut extra = Cow::Borrowed(&settings.extra);
     if extra.contains_key("model") {

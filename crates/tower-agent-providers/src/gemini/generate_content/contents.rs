@@ -13,8 +13,8 @@ use tower_agent::model::ModelRequest;
 pub(super) fn contents(request: &ModelRequest, is_signed: bool, out: &mut Vec<u8>) -> Result<()> {
     let messages = request.messages();
     let protocol = if is_signed { SIGNED_PROTOCOL } else { PROTOCOL };
-    // Each message writes only what follows the ones before it, so that its bytes can be cached: the
-    // end of the last content is written by the next one.
+    // Each message writes only what follows the ones before it, so that its bytes can be cached:
+    // the end of the last content is written by the next one.
     out.push(b'[');
     request.write_messages(protocol, out, |index, out| {
         message(messages, index, is_signed, out)
@@ -148,8 +148,8 @@ fn has_user_parts(message: &Message) -> bool {
     })
 }
 
-/// The messages since the last one of the model. Results must directly follow their calls, and nothing
-/// may come between them: until every call has one, everything else waits.
+/// The messages since the last one of the model. Results must directly follow their calls, and
+/// nothing may come between them: until every call has one, everything else waits.
 struct Turn<'a> {
     /// The content that is still open.
     open: Option<Group>,

@@ -251,8 +251,8 @@ impl GenerateContentReader {
     /// they came, not merged with others.
     fn words(&mut self, text: String, thought: bool, data: ProviderData, out: &mut Vec<Piece>) {
         if !text.is_empty() {
-            // Beside a tool of the server, a reason may stand in the middle of a stream: it counts only
-            // if nothing is said after it.
+            // Beside a tool of the server, a reason may stand in the middle of a stream: it counts
+            // only if nothing is said after it.
             self.finish_reason = None;
         }
         let kind = if thought {

@@ -10,8 +10,8 @@ use crate::json::lenient::{count, exact_json_text, object, or_default, string};
 use crate::json::{Choice, Choices, Fill, Number, Presence, ReadFields, Word};
 use tower_agent::message;
 
-/// A response, or one chunk of a streamed one. It is read in place, as a response may be hundreds of
-/// chunks.
+/// A response, or one chunk of a streamed one. It is read in place, as a response may be hundreds
+/// of chunks.
 #[derive(Debug, Default)]
 pub(super) struct GenerateContentResponse<'a> {
     pub(super) candidates: Choices<Candidate<'a>>,

@@ -105,8 +105,8 @@ impl Decoder for InteractionsReader {
         if let Some(error) = response.error.filter(|error| !error.is_null()) {
             return Err(fault::read(body).unwrap_or_else(|| fault::of(&error)));
         }
-        // Every field is optional in what is read, so any JSON object gets here: one without both is
-        // no answer of this protocol.
+        // Every field is optional in what is read, so any JSON object gets here: one without both
+        // is no answer of this protocol.
         if response.steps.is_none() && response.status.is_none() {
             let fault = fault::read(body);
             return Err(fault.unwrap_or_else(|| Fault::protocol("the response has no steps")));

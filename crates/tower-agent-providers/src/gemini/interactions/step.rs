@@ -25,8 +25,8 @@ pub(super) enum StepKind {
     /// Text and media of the model.
     Output,
     Thought,
-    /// A call, with its number among the calls once it has been passed on, and the arguments that it
-    /// began with.
+    /// A call, with its number among the calls once it has been passed on, and the arguments that
+    /// it began with.
     Call {
         number: Option<usize>,
         arguments: String,

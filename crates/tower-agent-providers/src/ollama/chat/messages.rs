@@ -56,7 +56,8 @@ fn plain_message(message: &Message, out: &mut Vec<u8>) -> Result<()> {
         Part::Reasoning(reasoning) => Some(&reasoning.provider),
         _ => None,
     });
-    // The protocol has one message where we have several parts, so the data of all of them goes there.
+    // The protocol has one message where we have several parts, so the data of all of them goes
+    // there.
     let more = merged(data.chain([message.provider()]));
     let mut json = Object::with_extra(out, more.as_deref());
     json.field("role", role)?;

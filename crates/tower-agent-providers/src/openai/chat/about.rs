@@ -41,8 +41,8 @@ impl About {
     }
 }
 
-/// Returns whether a response or a chunk has more than its message. Most have nothing, and are not read
-/// twice.
+/// Returns whether a response or a chunk has more than its message. Most have nothing, and are not
+/// read twice.
 pub(super) fn has_more(response: &ChatCompletion<'_>) -> bool {
     response.has_citations
         || response.has_search_results
@@ -50,8 +50,8 @@ pub(super) fn has_more(response: &ChatCompletion<'_>) -> bool {
         || response.choices.first.has_more()
 }
 
-/// Returns the message or the delta that has more than text, reasoning and calls. Perplexity repeats the
-/// message so far beside each delta, and sends an empty delta beside a whole message.
+/// Returns the message or the delta that has more than text, reasoning and calls. Perplexity
+/// repeats the message so far beside each delta, and sends an empty delta beside a whole message.
 pub(super) fn message(response: &Value) -> &Value {
     let choices = response["choices"].as_array();
     let mut choices = choices.into_iter().flatten();

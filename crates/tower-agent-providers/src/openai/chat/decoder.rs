@@ -234,8 +234,8 @@ impl ChatReader {
         Ok(())
     }
 
-    /// Reads an error: a call that the server rejected is given to the caller, which says to the model
-    /// what is wrong with it.
+    /// Reads an error: a call that the server rejected is given to the caller, which says to the
+    /// model what is wrong with it.
     fn rejected(&mut self, json: &[u8], out: &mut Vec<Piece>) -> Result<(), Fault> {
         let Ok(whole) = serde_json::from_slice(json) else {
             return Err(Fault::new(String::from_utf8_lossy(json).into_owned()));
@@ -315,8 +315,8 @@ impl ChatReader {
         }
     }
 
-    /// Ends a part of reasoning. It is marked as that of a server of this protocol, so that it is sent
-    /// back, and carries its details: a guard that changes its text then drops them as well.
+    /// Ends a part of reasoning. It is marked as that of a server of this protocol, so that it is
+    /// sent back, and carries its details: a guard that changes its text then drops them as well.
     fn end_thinking(&mut self, out: &mut Vec<Piece>) {
         if std::mem::take(&mut self.is_thinking) {
             let details = std::mem::take(&mut self.details);

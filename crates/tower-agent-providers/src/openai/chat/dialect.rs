@@ -28,9 +28,9 @@ pub struct Dialect {
     /// The field in which reasoning is sent back that came from a server of this protocol. Defaults
     /// to [`AsReceived`](ReasoningField::AsReceived).
     pub reasoning: ReasoningField,
-    /// Every message of the model needs a [`reasoning`](Self::reasoning) field; a space stands in one
-    /// of a message without reasoning, such as that of another model. A request that turns thinking off
-    /// needs none. Defaults to `false`.
+    /// Every message of the model needs a [`reasoning`](Self::reasoning) field; a space stands in
+    /// one of a message without reasoning, such as that of another model. A request that turns
+    /// thinking off needs none. Defaults to `false`.
     pub requires_reasoning: bool,
     /// The field of [`max_tokens`](tower_agent::Settings::max_tokens). Defaults to
     /// [`MaxTokens`](LimitField::MaxTokens).
@@ -38,8 +38,8 @@ pub struct Dialect {
     /// When a schema is accepted as the response format. Defaults to
     /// [`Always`](SchemaSupport::Always).
     pub schemas: SchemaSupport,
-    /// A [tool choice](tower_agent::model::ToolChoice) may force a call. If it may not, a request that
-    /// does is an `InvalidRequest` error. Defaults to `true`.
+    /// A [tool choice](tower_agent::model::ToolChoice) may force a call. If it may not, a request
+    /// that does is an `InvalidRequest` error. Defaults to `true`.
     pub forced_tool_choice: bool,
 }
 
@@ -49,15 +49,15 @@ pub struct Dialect {
 pub enum ReasoningField {
     /// Reasoning is not sent back.
     None,
-    /// The field in which the server sent it: `reasoning_content`, or `reasoning` if it sent only that,
-    /// as Ollama does and vLLM since version 0.11.
+    /// The field in which the server sent it: `reasoning_content`, or `reasoning` if it sent only
+    /// that, as Ollama does and vLLM since version 0.11.
     AsReceived,
     /// The message's `reasoning_content`, also for what came from another server.
     ReasoningContent,
     /// The message's `reasoning`: Cerebras, Together, Ollama.
     Reasoning,
-    /// The message's `reasoning_details` as it came, with signatures and encrypted reasoning, or else
-    /// its `reasoning`: OpenRouter, Snowflake.
+    /// The message's `reasoning_details` as it came, with signatures and encrypted reasoning, or
+    /// else its `reasoning`: OpenRouter, Snowflake.
     ReasoningDetails,
     /// Chunks of the type `thinking` in the message's `content`: Mistral.
     Content,
@@ -76,8 +76,8 @@ pub enum LimitField {
 /// When a server accepts a JSON schema as the response format.
 ///
 /// Where it does not, a tool gives the answer; where no call can be
-/// [forced](Dialect::forced_tool_choice), the schema stands in the instructions, and the response format
-/// is JSON unless the request has tools, which some servers reject together.
+/// [forced](Dialect::forced_tool_choice), the schema stands in the instructions, and the response
+/// format is JSON unless the request has tools, which some servers reject together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SchemaSupport {

@@ -181,8 +181,8 @@ fn plain_message(
     json.end_with_nulls()
 }
 
-/// Returns the fields that a message and its reasoning carry for the message, without those that have a
-/// place of their own or are not sent.
+/// Returns the fields that a message and its reasoning carry for the message, without those that
+/// have a place of their own or are not sent.
 fn added_to_message(message: &Message) -> Option<Cow<'_, Map<String, Value>>> {
     let thoughts = message.parts().iter().filter_map(|part| match part {
         Part::Reasoning(reasoning) => added(&reasoning.provider),
@@ -310,8 +310,8 @@ fn content(part: &Part, out: &mut Vec<u8>) -> Result<()> {
     }
 }
 
-/// Returns whether a message has media, and an error that names the first part that the protocol cannot
-/// carry.
+/// Returns whether a message has media, and an error that names the first part that the protocol
+/// cannot carry.
 ///
 /// Before anything is written: parts that one message leaves out, another one may have to send.
 fn check(index: usize, message: &Message) -> Result<bool> {

@@ -24,7 +24,8 @@ pub(super) enum ReceivedField {
     Reasoning,
 }
 
-/// Returns the data of what came from a server of this protocol: a mark, and the details of reasoning.
+/// Returns the data of what came from a server of this protocol: a mark, and the details of
+/// reasoning.
 pub(super) fn own(details: Option<Value>, field: Option<ReceivedField>) -> ProviderData {
     // One for all reasoning without details, which is most.
     static MARK: LazyLock<ProviderData> = LazyLock::new(|| data(json!({})));

@@ -64,8 +64,8 @@ impl Decoder for ResponsesDecoder {
         match kind {
             "error" => return Err(Fault::reported(event.data)),
             "response.completed" | "response.incomplete" | "response.failed" | "response.done" => {
-                // The event's name counts more than the status in its data, which servers omit. Only
-                // `response.done` does not say how the response ended.
+                // The event's name counts more than the status in its data, which servers omit.
+                // Only `response.done` does not say how the response ended.
                 let status = kind
                     .strip_prefix("response.")
                     .filter(|status| *status != "done");
@@ -331,7 +331,8 @@ impl ResponsesDecoder {
         if text.is_empty() {
             return;
         }
-        // The message has one reasoning for each item, so its paragraphs are joined by a blank line.
+        // The message has one reasoning for each item, so its paragraphs are joined by a blank
+        // line.
         let is_first = self.items[at].shown.is_empty();
         let is_next = self.items[at].show(position) && !is_first;
         self.begin(PartSource::Reasoning(at), out);
@@ -359,8 +360,8 @@ impl ResponsesDecoder {
         }
     }
 
-    /// Passes on the start of a call, unless it has been or, if more can come, its id or its name is
-    /// missing.
+    /// Passes on the start of a call, unless it has been or, if more can come, its id or its name
+    /// is missing.
     fn begin_call(&mut self, at: usize, is_last: bool, out: &mut Vec<Piece>) {
         let item = &self.items[at];
         let ItemKind::Call {
@@ -439,8 +440,8 @@ impl ResponsesDecoder {
         }
     }
 
-    /// Moves items of unknown kinds to where the output has them: they are passed on when they end, and
-    /// several run at once. What the consumer has seen keeps its order.
+    /// Moves items of unknown kinds to where the output has them: they are passed on when they end,
+    /// and several run at once. What the consumer has seen keeps its order.
     fn sort(&self, message: &mut Message) {
         let mut last = 0;
         let mut positions = Vec::with_capacity(self.parts.len());

@@ -78,8 +78,8 @@ impl Item {
         is_new
     }
 
-    /// Returns the texts of the item in order, with their positions. The content of reasoning counts
-    /// only if there is no summary.
+    /// Returns the texts of the item in order, with their positions. The content of reasoning
+    /// counts only if there is no summary.
     pub(super) fn texts(&self) -> Vec<(TextPosition, String)> {
         let summary = self.texts_of("summary", TextPosition::Summary);
         if summary.is_empty() {

@@ -15,9 +15,9 @@ pub struct Responses {
 }
 
 impl HttpModelBuilder<Responses> {
-    /// Sets whether the model's reasoning is requested in encrypted form, to be sent back with the next
-    /// call. Models that do not reason reject a request for it: set `false` for one that has a name of
-    /// its own, such as a deployment on Azure. Defaults to what the model's name says.
+    /// Sets whether the model's reasoning is requested in encrypted form, to be sent back with the
+    /// next call. Models that do not reason reject a request for it: set `false` for one that has a
+    /// name of its own, such as a deployment on Azure. Defaults to what the model's name says.
     pub fn encrypted_reasoning(mut self, is_requested: bool) -> Self {
         self.protocol_mut().encrypted_reasoning = Some(is_requested);
         self

@@ -54,7 +54,8 @@ pub(super) fn body(
     json.end()
 }
 
-/// Returns whether a model may reason: those that never do reject a request for encrypted reasoning.
+/// Returns whether a model may reason: those that never do reject a request for encrypted
+/// reasoning.
 fn may_reason(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or_default();
     let is_older = ["gpt-3", "gpt-4", "chatgpt-"]

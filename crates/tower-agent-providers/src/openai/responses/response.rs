@@ -76,8 +76,8 @@ impl Response {
     }
 }
 
-/// An event of a streamed response: its type and the fields of all types that are read. It is read in
-/// place, as a response may be thousands of events.
+/// An event of a streamed response: its type and the fields of all types that are read. It is read
+/// in place, as a response may be thousands of events.
 #[derive(Debug, Default)]
 pub(super) struct ResponseEvent<'a> {
     pub(super) kind: Cow<'a, str>,

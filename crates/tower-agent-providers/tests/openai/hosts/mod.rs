@@ -1,10 +1,10 @@
-//! Answers of each known host, in files beside this one: what is read from them, what goes back in the
-//! next request of a tool run, and their streams cut at every byte.
+//! Answers of each known host, in files beside this one: what is read from them, what goes back in
+//! the next request of a tool run, and their streams cut at every byte.
 //!
 //! A file has exchanges of one host, each with its origin. Most are recordings that others have
-//! published under a permissive licence; where a host has none, the origin says that the exchange was
-//! written after its documentation. Long recordings are shortened, and keys and the ids of accounts are
-//! left out.
+//! published under a permissive licence; where a host has none, the origin says that the exchange
+//! was written after its documentation. Long recordings are shortened, and keys and the ids of
+//! accounts are left out.
 
 use std::fs;
 use std::future::ready;
@@ -268,7 +268,8 @@ async fn the_next_request_is_the_one_that_the_host_accepted() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A stream that ends early is an error, or whole, or whole and marked as one whose usage is not known.
+/// A stream that ends early is an error, or whole, or whole and marked as one whose usage is not
+/// known.
 #[tokio::test]
 async fn a_stream_that_is_cut_at_any_byte_is_no_shorter_answer() {
     for (name, host) in hosts() {

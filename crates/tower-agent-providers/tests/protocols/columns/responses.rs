@@ -187,8 +187,8 @@ impl Column for ResponsesColumn {
         response(answer, status(answer))
     }
 
-    /// No numbers, no names of events, no events of parts, no ids of items, no details of usage, and
-    /// a last event without the output.
+    /// No numbers, no names of events, no events of parts, no ids of items, no details of usage,
+    /// and a last event without the output.
     fn sparse_events(answer: &Answer) -> Vec<String> {
         let mut events = Vec::new();
         let mut push = |data: Value| events.push(format!("data: {data}\n\n"));

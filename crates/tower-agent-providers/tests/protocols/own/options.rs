@@ -250,8 +250,8 @@ fn nested(path: &[&str], value: &Value) -> Value {
     fields.fold(value.clone(), |value, name| json!({ *name: value }))
 }
 
-/// Asserts that the schema of the answer, which stands at this path, is never removed without a word, and
-/// that other fields stand beside it.
+/// Asserts that the schema of the answer, which stands at this path, is never removed without a
+/// word, and that other fields stand beside it.
 fn keeps_schema<P: Protocol + Default>(path: &str) {
     let names: Vec<_> = path.split('.').collect();
     let send = |extra| body::<P>(Message::user("hi"), with_schema(extra));

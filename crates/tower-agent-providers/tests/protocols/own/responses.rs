@@ -837,8 +837,8 @@ async fn a_body_that_is_no_response_is_an_error() {
     }
 }
 
-/// vercel/ai, `xai-x-search-tool`, and pydantic/pydantic-ai: searches run at once, and a list of tools
-/// ends after the message.
+/// vercel/ai, `xai-x-search-tool`, and pydantic/pydantic-ai: searches run at once, and a list of
+/// tools ends after the message.
 #[tokio::test]
 async fn items_stand_in_the_order_of_the_output_whenever_they_ended() {
     let search = |id: &str| json!({ "type": "x_search_call", "id": id });

@@ -1,5 +1,5 @@
-//! Typed answers where a schema is not taken as the response format: by a tool that nobody sees, or by
-//! the instructions.
+//! Typed answers where a schema is not taken as the response format: by a tool that nobody sees, or
+//! by the instructions.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

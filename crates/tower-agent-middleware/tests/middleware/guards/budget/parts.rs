@@ -169,7 +169,8 @@ async fn a_parent_that_is_cancelled_stops_its_agents_and_pays_for_them() {
         } else {
             assert!(tokio::time::timeout(time, boss.run("Go.")).await.is_err());
         }
-        // Three calls of the first agent have ended, and one was cut; for the second there was no room.
+        // Three calls of the first agent have ended, and one was cut; for the second there was no
+        // room.
         let used = account.used().model_calls;
         assert_eq!(used, 1 + 4, "{streams}");
         assert_eq!(account.reserved().model_calls, 0);

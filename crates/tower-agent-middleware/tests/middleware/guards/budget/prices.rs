@@ -343,7 +343,8 @@ fn shared(entries: &[(&str, &str, f64)]) -> PriceTable {
     PriceTable::from_litellm(&json.to_string()).unwrap()
 }
 
-/// Returns whether a call of a thousand tokens that costs so many thousandths fits, and its price if so.
+/// Returns whether a call of a thousand tokens that costs so many thousandths fits, and its price
+/// if so.
 async fn fits(
     thousandths: f64,
     table: PriceTable,
@@ -368,7 +369,8 @@ async fn fits(
     }
 }
 
-/// Whom the model will ask is not known before the call: no price of another provider makes room for it.
+/// Whom the model will ask is not known before the call: no price of another provider makes room
+/// for it.
 #[tokio::test]
 async fn a_call_reserves_the_dearest_price_that_its_name_has() {
     let table = || {

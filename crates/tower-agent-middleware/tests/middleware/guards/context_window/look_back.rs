@@ -50,7 +50,8 @@ async fn a_result_that_was_cleared_is_read_again_by_its_name() {
             .iter()
             .all(|request| total(request.messages()) <= 6000)
     );
-    // The note says how: the name is that of the message with the call, and the place of the call in it.
+    // The note says how: the name is that of the message with the call, and the place of the call
+    // in it.
     let cleared = requests.iter().flat_map(read);
     let mut cleared = cleared.filter(|text| text.contains("was cleared"));
     let note = "[This result of `read` was cleared to save space. `look_back` shows it by the name `m1.0`.]";

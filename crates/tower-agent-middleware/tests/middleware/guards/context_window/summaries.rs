@@ -228,7 +228,8 @@ fn cleared(whole: &[Message], shown: &[Message]) -> usize {
     shown.iter().filter(is_cleared).count()
 }
 
-/// The requests of two runs, with an interrupt between them, as one; and no summary is paid for twice.
+/// The requests of two runs, with an interrupt between them, as one; and no summary is paid for
+/// twice.
 #[tokio::test]
 async fn a_run_that_is_resumed_elsewhere_goes_on_with_its_summary() {
     let script = || reads_and_pays(60, 30);
@@ -261,7 +262,8 @@ async fn a_run_that_is_resumed_elsewhere_goes_on_with_its_summary() {
     assert!(of_three.requests().is_empty());
 }
 
-/// Chained compactions lost history: what was left out while the summariser failed is in the next summary.
+/// Chained compactions lost history: what was left out while the summariser failed is in the next
+/// summary.
 #[tokio::test]
 async fn a_summariser_that_fails_stops_no_run_and_its_part_is_made_up_for() {
     let made = Arc::new(AtomicUsize::new(0));
@@ -295,7 +297,8 @@ async fn a_summariser_that_fails_stops_no_run_and_its_part_is_made_up_for() {
     assert!(!notes(requests.last().unwrap()));
 }
 
-/// A summariser bypassed the hook chain: here it is a part of the run, for a budget as for any callback.
+/// A summariser bypassed the hook chain: here it is a part of the run, for a budget as for any
+/// callback.
 #[tokio::test]
 async fn a_summary_is_billed_and_limited_as_any_call() {
     let (summariser, summaries) = keeps_facts();
@@ -403,8 +406,8 @@ async fn a_call_that_is_tried_again_makes_no_second_summary() {
     assert!(with_retries.abs_diff(once) <= 1, "{with_retries} {once}");
 }
 
-/// The second attempt of a hedge begins while the first waits for a summary, which is then made for both. If the first
-/// is dropped before, the second makes it.
+/// The second attempt of a hedge begins while the first waits for a summary, which is then made for
+/// both. If the first is dropped before, the second makes it.
 #[tokio::test(start_paused = true)]
 async fn attempts_side_by_side_share_a_summary() {
     let answer = || Turn::from_text("Pages were read.");
@@ -415,8 +418,8 @@ async fn attempts_side_by_side_share_a_summary() {
     assert_eq!(summaries_of_hedged([Turn::pending(), answer()]).await, 2);
 }
 
-/// Returns the number of calls of a summariser for one call of a model that is hedged after a second, and whose
-/// attempts may take ten.
+/// Returns the number of calls of a summariser for one call of a model that is hedged after a
+/// second, and whose attempts may take ten.
 async fn summaries_of_hedged(turns: impl IntoIterator<Item = Turn>) -> usize {
     let summariser = ScriptedModel::new(turns);
     let window = ContextWindow::new(8000)
@@ -436,7 +439,8 @@ async fn summaries_of_hedged(turns: impl IntoIterator<Item = Turn>) -> usize {
     summariser.requests().len()
 }
 
-/// Each agent has a conversation of its own, and so a summary, though they run side by side under one window.
+/// Each agent has a conversation of its own, and so a summary, though they run side by side under
+/// one window.
 #[tokio::test]
 async fn agents_in_parallel_tool_calls_have_a_summary_each() {
     let (summariser, summaries) = keeps_facts();
@@ -571,7 +575,8 @@ async fn a_summary_has_the_labels_of_what_it_stands_for() {
     }
 }
 
-/// The user's question stays while what came after it is summarised, and is left out after the next one.
+/// The user's question stays while what came after it is summarised, and is left out after the next
+/// one.
 #[tokio::test]
 async fn a_question_that_is_left_out_late_brings_nothing_back() {
     let mut messages = conversation(&vec![Step::Calls(vec![900]); 20]);
@@ -616,7 +621,8 @@ async fn a_long_history_without_a_summary_is_summarised_in_parts_that_fit() {
     );
 }
 
-/// A program that goes on with a part of the conversation does not make a summary of the rest its own words.
+/// A program that goes on with a part of the conversation does not make a summary of the rest its
+/// own words.
 #[tokio::test]
 async fn a_summary_keeps_the_label_of_messages_that_are_gone() {
     let (summariser, _) = keeps_facts();

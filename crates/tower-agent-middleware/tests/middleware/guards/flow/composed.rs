@@ -415,7 +415,8 @@ async fn guardrails_see_no_hidden_value_and_stop_what_the_guard_allows() {
         assert_eq!(log.take(), ["echo {\"it\":\"Hello\"}", "pay bob 5"], "{at}");
         assert!(!asked.lock().unwrap().concat().contains("SECRET"), "{at}");
 
-        // An answer in place of the model ends the turn; no call that the model made beside it is made.
+        // An answer in place of the model ends the turn; no call that the model made beside it is
+        // made.
         let model = ScriptedModel::new([Turn::tool("pay", pay_mallory())]);
         let request = AgentRequest::resume(saved(&first)).with_message("Stop.");
         let stopped = agent(&model).run(request).await.unwrap();

@@ -1,5 +1,5 @@
-//! The guard that decides by where data comes from. In each test, the scripted model is the attacker: it
-//! has read untrusted content and does what that says.
+//! The guard that decides by where data comes from. In each test, the scripted model is the
+//! attacker: it has read untrusted content and does what that says.
 
 mod agents;
 mod attacks;

@@ -1,7 +1,7 @@
-//! Random programs of tools, agents, callbacks, pauses and resumes, with a model that does anything. What is
-//! untrusted or private is known in another way than by labels: by marks in the content itself. The model
-//! writes every mark that it has read into each of its calls and texts, so a mark is wherever its content could
-//! have had an influence.
+//! Random programs of tools, agents, callbacks, pauses and resumes, with a model that does
+//! anything. What is untrusted or private is known in another way than by labels: by marks in the
+//! content itself. The model writes every mark that it has read into each of its calls and texts,
+//! so a mark is wherever its content could have had an influence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -29,7 +29,8 @@ impl Journal {
         self.0.lock().unwrap().insert(key, (response, effects));
     }
 
-    /// Forgets the calls whose keys contain this, as if the process had ended before they were stored.
+    /// Forgets the calls whose keys contain this, as if the process had ended before they were
+    /// stored.
     fn forget(&self, part: &str) {
         self.0.lock().unwrap().retain(|key, _| !key.contains(part));
     }
@@ -120,8 +121,8 @@ async fn a_run_that_is_made_again_has_the_same_labels() {
         };
         assert_eq!(private(&first), private(&again));
 
-        // The process ended in the worker's call: its model's calls are stored, the call is not. What it
-        // has read is known all the same.
+        // The process ended in the worker's call: its model's calls are stored, the call is not.
+        // What it has read is known all the same.
         journal.forget("tool boss/m1.0 ");
         journal.0.lock().unwrap().remove("tool boss/m1.0");
         journal.forget("boss/m2.0");

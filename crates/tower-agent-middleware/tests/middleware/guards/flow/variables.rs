@@ -358,7 +358,8 @@ async fn the_schemas_that_the_model_reads_allow_references_while_results_may_be_
 
 #[tokio::test]
 async fn a_reference_that_is_written_with_escapes_is_a_reference() {
-    // As JSON, each of these is `{"it": {"$ref": "@m1.0#/1/body"}}`, or the text with the name in it.
+    // As JSON, each of these is `{"it": {"$ref": "@m1.0#/1/body"}}`, or the text with the name in
+    // it.
     for arguments in [
         r#"{"it":{"$ref":"\u0040m1.0#/1/body"}}"#,
         r#"{"it":{"\u0024ref":"@m1.0#/1/body"}}"#,
