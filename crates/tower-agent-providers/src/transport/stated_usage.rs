@@ -33,6 +33,6 @@ impl StatedUsage {
 
     /// Returns the usage, if there is one.
     pub(super) fn into_json(self) -> Option<Value> {
-        (!self.fields.is_empty()).then(|| Value::Object(self.fields))
+        (!self.fields.is_empty()).then_some(Value::Object(self.fields))
     }
 }

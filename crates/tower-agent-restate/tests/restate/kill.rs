@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use futures::future::join_all;
+use test_support::property::sample;
 use tower_agent_durable::journal::RunEnd;
 use tower_agent_restate::Engine;
 
@@ -11,7 +12,7 @@ use super::balancer::Balancer;
 use super::server::Server;
 use super::worker;
 use crate::support::folder::Folder;
-use crate::support::kills::{apart, check_no_step_is_repeated, end, lines, spent};
+use crate::support::kills::{check_no_step_is_repeated, end, lines, spent};
 use crate::support::world::{World, first_request};
 
 /// Starts a run, answers what it waits for, and returns once it has completed.
@@ -50,7 +51,7 @@ async fn a_run_whose_worker_is_killed_ends_as_if_it_had_not_been() {
     let whole = root.join("whole");
     let (expected, budget) = (end(&whole), spent(&whole));
     let points = lines(&whole, "points").len();
-    for point in (1..=points).step_by(apart(7)) {
+    for point in (1..=points).step_by(sample(7, 1)) {
         let run = format!("run {point}");
         let victim = worker::start(&root, &server.ingress(), Some((&run, point)));
         balancer.point_to([victim.address, survivor.address]);
