@@ -17,7 +17,7 @@
 //! | [`Decision::Edit`], where [edits are allowed](Approval::allow_edits) | runs with the edited arguments, if they [fit the tool](tower_agent::tool::ToolDeclaration::check_arguments); the model reads what they are |
 //! | [`Decision::Reject`] | does not run; the model reads the reason |
 //! | none [in time](Approval::deny_after) | does not run; the model reads that nobody answered |
-//! | [`ResolutionOutcome::Cancelled`] | does not run; the model reads that it was rejected |
+//! | [`ResolutionOutcome::Cancelled`](tower_agent::error::ResolutionOutcome::Cancelled) | does not run; the model reads that it was rejected |
 //! | anything else | does not run; the interrupt is raised again, and its [`message`](tower_agent::Interrupt::message) says what was wrong |
 //! | none with its [`Interrupt::id`](tower_agent::Interrupt::id) | does not run; the interrupt is raised again |
 //!
