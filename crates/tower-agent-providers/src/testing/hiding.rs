@@ -7,7 +7,6 @@ use serde_json::Value;
 use super::scrub::Scrub;
 use super::text::{Text, body};
 use crate::transport::{RequestBody, Secrets};
-use tower_agent_middleware::redact::Redact;
 
 /// The secrets and the redaction of a call.
 pub(super) struct Hiding {
@@ -16,14 +15,11 @@ pub(super) struct Hiding {
 }
 
 impl Hiding {
-    pub(super) fn of(request: &Request<RequestBody>, redact: Option<Redact>) -> Self {
+    pub(super) fn of(request: &Request<RequestBody>, scrub: Option<Scrub>) -> Self {
         let query = request.uri().query().unwrap_or_default();
         let mut secrets = Secrets::new(None, request.headers(), query);
         add_secrets(&body(request), &mut secrets);
-        Self {
-            secrets,
-            scrub: redact.map(Scrub),
-        }
+        Self { secrets, scrub }
     }
 
     pub(super) fn text(&self, text: &str) -> String {

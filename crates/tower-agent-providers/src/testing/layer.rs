@@ -1,7 +1,8 @@
+use serde_json::Value;
 use tower::Layer;
 use tower_agent::testing::Recording;
-use tower_agent_middleware::redact::Redact;
 
+use super::scrub::Scrub;
 use super::service::HttpRecorded;
 
 /// Records the calls of an HTTP client, or answers them from a recording. Clones share the
@@ -9,7 +10,7 @@ use super::service::HttpRecorded;
 #[derive(Clone, Debug)]
 pub struct HttpRecordingLayer {
     recording: Recording,
-    redact: Option<Redact>,
+    scrub: Option<Scrub>,
 }
 
 impl HttpRecordingLayer {
@@ -18,15 +19,17 @@ impl HttpRecordingLayer {
     pub fn new(recording: Recording) -> Self {
         Self {
             recording,
-            redact: None,
+            scrub: None,
         }
     }
 
-    /// Hides what the redaction finds, in requests and responses. A replay then answers with its
-    /// placeholders. By default, only [secrets](super#secrets) are hidden.
+    /// Redacts requests and responses with a function, such as that of a `Redact` of
+    /// `tower-agent-middleware`: `.redact(move |json| redact.json(json).into_owned())`. It is
+    /// called with documents and with single strings. A replay then answers with its placeholders.
+    /// By default, only [secrets](super#secrets) are hidden.
     #[must_use]
-    pub fn redact(mut self, redact: Redact) -> Self {
-        self.redact = Some(redact);
+    pub fn redact(mut self, redact: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
+        self.scrub = Some(Scrub::new(redact));
         self
     }
 }
@@ -35,6 +38,6 @@ impl<S> Layer<S> for HttpRecordingLayer {
     type Service = HttpRecorded<S>;
 
     fn layer(&self, inner: S) -> HttpRecorded<S> {
-        HttpRecorded::new(inner, self.recording.clone(), self.redact.clone())
+        HttpRecorded::new(inner, self.recording.clone(), self.scrub.clone())
     }
 }

@@ -1,13 +1,20 @@
 //! Redacts a body, whose texts may be cut into deltas.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use tower_agent_middleware::redact::Redact;
+/// Redacts JSON with a function of the user's.
+#[derive(Clone)]
+pub(super) struct Scrub(Arc<dyn Fn(&Value) -> Value + Send + Sync>);
 
-pub(super) struct Scrub(pub(super) Redact);
+impl fmt::Debug for Scrub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scrub").finish_non_exhaustive()
+    }
+}
 
 /// The strings at one place of a document, or of the events of a stream.
 type Pieces<'v> = BTreeMap<String, Vec<&'v mut String>>;
@@ -23,6 +30,10 @@ struct Line<'b> {
 }
 
 impl Scrub {
+    pub(super) fn new(redact: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
+        Self(Arc::new(redact))
+    }
+
     /// Returns the redacted text, or `None` if nothing was found. A text that is JSON, such as a
     /// tool call's arguments, is redacted as such.
     pub(super) fn text(&self, text: &str) -> Option<String> {
@@ -31,12 +42,12 @@ impl Scrub {
             .starts_with(['{', '['])
             .then(|| serde_json::from_str::<Value>(text));
         if let Some(Ok(json)) = json {
-            let hidden = self.0.json(&json);
+            let hidden = (self.0)(&json);
             // Of a key that stands there twice only the last was looked at.
-            return (*hidden != json || self.finds(text)).then(|| hidden.to_string());
+            return (hidden != json || self.finds(text)).then(|| hidden.to_string());
         }
-        let hidden = self.0.text(text);
-        (hidden != text).then(|| hidden.into_owned())
+        let hidden = self.plain(text);
+        (hidden != text).then_some(hidden)
     }
 
     pub(super) fn document(&self, document: &mut Value) {
@@ -98,7 +109,7 @@ impl Scrub {
         pieces.into_values().for_each(|pieces| self.pieces(pieces));
         for document in documents {
             // Keys and numbers.
-            *document = self.0.json(document).into_owned();
+            *document = (self.0)(document);
         }
     }
 
@@ -122,8 +133,16 @@ impl Scrub {
         self.text(text).unwrap_or_else(|| text.to_owned())
     }
 
+    /// Returns the redacted text, of a text that is not JSON.
+    fn plain(&self, text: &str) -> String {
+        match (self.0)(&text.into()) {
+            Value::String(hidden) => hidden,
+            other => other.to_string(),
+        }
+    }
+
     fn finds(&self, text: &str) -> bool {
-        self.0.text(text) != text
+        self.plain(text) != text
     }
 }
 

@@ -12,11 +12,11 @@ use tower::Service;
 use super::body::RecordedBody;
 use super::exchange::{self, Exchange, unreadable};
 use super::hiding::Hiding;
+use super::scrub::Scrub;
 use crate::transport::{RequestBody, failed};
 use tower_agent::error::{BoxError, Error, Result};
 use tower_agent::testing::Recording;
 use tower_agent::testing::recording::CallStart;
-use tower_agent_middleware::redact::Redact;
 
 /// An HTTP service that records its calls, or answers them from a recording; created by
 /// [`HttpRecordingLayer`](super::HttpRecordingLayer).
@@ -26,15 +26,15 @@ use tower_agent_middleware::redact::Redact;
 pub struct HttpRecorded<S> {
     inner: S,
     recording: Recording,
-    redact: Option<Redact>,
+    scrub: Option<Scrub>,
 }
 
 impl<S> HttpRecorded<S> {
-    pub(super) fn new(inner: S, recording: Recording, redact: Option<Redact>) -> Self {
+    pub(super) fn new(inner: S, recording: Recording, scrub: Option<Scrub>) -> Self {
         Self {
             inner,
             recording,
-            redact,
+            scrub,
         }
     }
 }
@@ -59,7 +59,7 @@ where
     }
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let hiding = Hiding::of(&request, self.redact.clone());
+        let hiding = Hiding::of(&request, self.scrub.clone());
         // Recorded before the call, so that calls stand in the order in which they were made.
         let state = match self.recording.begin(exchange::recorded(&request, &hiding)) {
             Ok(CallStart::Record(open)) => CallState::Record {

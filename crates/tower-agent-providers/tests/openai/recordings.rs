@@ -358,7 +358,8 @@ static REDACT: LazyLock<Redact> =
     LazyLock::new(|| Redact::new([Detector::email(), Detector::card()]).unwrap());
 
 fn redacted(recording: &Recording) -> HttpRecorded<HttpClient> {
-    let layer = HttpRecordingLayer::new(recording.clone()).redact(REDACT.clone());
+    let layer =
+        HttpRecordingLayer::new(recording.clone()).redact(|json| REDACT.json(json).into_owned());
     layer.layer(HttpClient::new().unwrap())
 }
 
