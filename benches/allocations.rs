@@ -351,17 +351,24 @@ fn a_team() -> Agent {
 #[test]
 fn nothing_allocates_more_than_was_written_down() {
     let expected = counted::expected();
+    let mut grown = Vec::new();
     for row in counted::rows() {
         let mut run = row.make();
         run();
-        let counted = allocations::of(run).count as f64 / row.per_run as f64;
+        let per_run = row.per_run as f64;
+        let counted = allocations::of(run).count as f64 / per_run;
         let expected = expected[row.name].allocations;
-        assert!(
-            counted <= expected * (1.0 + counted::MARGIN),
-            "{}: {counted} allocations, and {expected} in benches/counts.json",
-            row.name,
-        );
+        // The beginning of a run is counted with its deltas or messages, and allocates a little
+        // more in a build without optimisations.
+        let slack = if row.per_run > 1 { 10.0 / per_run } else { 0.0 };
+        if counted > expected * (1.0 + counted::MARGIN) + slack {
+            grown.push(format!(
+                "{}: {counted} allocations, and {expected} in benches/counts.json",
+                row.name
+            ));
+        }
     }
+    assert!(grown.is_empty(), "{grown:#?}");
 }
 
 fn history(length: usize) -> Messages {
