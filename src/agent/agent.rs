@@ -284,7 +284,14 @@ async fn run(
     if let Some(entered) = entered {
         boxed(|| leave(entered, &result)).await;
     }
-    result
+    // To the caller of a run, its end is an error like any other.
+    result.map_err(|error| {
+        if context.scope().is_outermost() {
+            error.outside_run()
+        } else {
+            error
+        }
+    })
 }
 
 /// Returns a boxed future. Agents are nested as deeply as the stack allows: a separate function
@@ -383,19 +390,15 @@ async fn until_cancelled(
     context: &RunContext,
     call: BoxCallFuture<AgentRequest>,
 ) -> Result<AgentResponse> {
-    let cancelled = |whose| Err(Error::new(ErrorKind::Cancelled, whose));
     let call = async {
-        let Some(own) = &context.scope().settings.own_token else {
-            return call.await;
-        };
-        own.run_until_cancelled(call).await.unwrap_or_else(|| {
-            // Tasks that the agent has started have this token, and not the request's.
-            context.cancellation().cancel();
-            cancelled("the request's token was cancelled")
-        })
+        match &context.scope().settings.own_token {
+            Some(own) => own.run_until_cancelled(call).await,
+            None => Some(call.await),
+        }
     };
     let done = context.cancellation().run_until_cancelled(call).await;
-    done.unwrap_or_else(|| cancelled("the run's token was cancelled"))
+    done.flatten()
+        .unwrap_or_else(|| Err(context.endings().cancel()))
 }
 
 /// Returns the result of a run: what has ended it takes precedence over the result of layers.
@@ -409,10 +412,7 @@ fn ended(
         // token.
         return result.map_err(|error| error.in_call(|| CallSite::of(request)));
     };
-    if !matches!(
-        ending.kind(),
-        ErrorKind::Interrupted | ErrorKind::InvocationEnded
-    ) {
+    if !ending.ends_with_response() {
         return Err(ending);
     }
     let end = EndReason::in_run(context);

@@ -1,6 +1,7 @@
 //! The loop: executes the steps that [`step`](super::step) returns.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::agent::{Agent, boxed};
 use super::answer_calls::take_calls;
@@ -265,6 +266,7 @@ impl<'a> LoopState<'a> {
             tools: &self.tools,
             transcript: &self.transcript,
             context: &self.turn,
+            took_long: AtomicBool::new(false),
         }
     }
 
@@ -523,9 +525,9 @@ impl<'a> LoopState<'a> {
         }
     }
 
-    /// Ends the run with the messages so far, or with the abort.
+    /// Ends the run with the messages so far, or with the ending that has no response.
     async fn ended(&self, ending: &Error) -> Result<AgentResponse> {
-        if ending.kind() == ErrorKind::Aborted {
+        if !ending.ends_with_response() {
             return Err(ending.clone());
         }
         // An interrupted run needs its open calls; one that has ended leaves none.

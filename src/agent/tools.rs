@@ -3,6 +3,8 @@
 use std::future;
 use std::iter;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
@@ -57,9 +59,15 @@ pub(super) struct ToolTurn<'a> {
     pub(super) transcript: &'a Transcript,
     /// The context of the turn.
     pub(super) context: &'a RunContext,
+    /// A call of the turn has taken long, and may have blocked its thread.
+    pub(super) took_long: AtomicBool,
 }
 
 impl ToolTurn<'_> {
+    /// The time after which a run lets others have the thread before it starts another call: code
+    /// around it that limits its time learns only then that a tool has blocked the thread.
+    const LONG: Duration = Duration::from_millis(50);
+
     /// Runs the tool calls of the model and adds the results in the model's order. Returns whether
     /// the model is next: all calls have a result. If not, the conversation says what is next.
     pub(super) async fn run(&self, pending: &PendingCalls) -> Result<bool> {
@@ -147,6 +155,13 @@ impl ToolTurn<'_> {
     async fn run_tool(&self, made: &TurnCall<'_>) -> Result<()> {
         let slot = match self.answer_call(made).await {
             Ok(slot) => slot,
+            // As if the run had been dropped in this call, so that a resumed run goes on inside it.
+            Err(error) if is_cancelled(made, &error) => {
+                if made.context.endings().is_unmade() {
+                    self.transcript.keep(made.slot, Slot::Open);
+                }
+                return Err(error);
+            }
             Err(error) => return Err(self.fail(made, error)),
         };
         // Recorded before it is emitted: a checkpoint has every result that a consumer has seen.
@@ -154,7 +169,19 @@ impl ToolTurn<'_> {
         if let Some(told) = self.tell(made, shown) {
             told.await;
         }
+        self.breathe().await;
         Ok(())
+    }
+
+    /// Lets others have the thread if a call has taken long.
+    async fn breathe(&self) {
+        if self.took_long.load(Ordering::Relaxed) {
+            // Once until timers have seen the time, and once until those who wait for one are
+            // asked: `Timeout` asks its timer after the call.
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            self.took_long.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Tells of the result of a call. Returns a future that waits until the consumer has made room.
@@ -209,6 +236,8 @@ impl ToolTurn<'_> {
     }
 
     async fn answer_call(&self, made: &TurnCall<'_>) -> Result<Slot> {
+        // Another call of this turn may have blocked the thread in this very poll.
+        self.breathe().await;
         // Not made, so not answered either: a resumed run makes the call.
         if made.context.endings().admit::<ToolRequest>().is_err() {
             return Ok(Slot::Open);
@@ -225,7 +254,11 @@ impl ToolTurn<'_> {
             let slot = Slot::Begun(made.call.clone());
             self.transcript.keep(made.slot, slot);
         }
+        let begun = Instant::now();
         let result = self.make(made).await;
+        if begun.elapsed() >= Self::LONG {
+            self.took_long.store(true, Ordering::Relaxed);
+        }
         self.settle(made, result).await
     }
 
@@ -275,7 +308,7 @@ impl ToolTurn<'_> {
             .context
             .endings()
             .settle_error::<ToolRequest>(name, error);
-        if error.kind() == ErrorKind::Aborted {
+        if error.ends_run() || is_cancelled(made, &error) {
             return Err(error);
         }
         if error.is_ending() {
@@ -284,7 +317,16 @@ impl ToolTurn<'_> {
         if self.fails_run(made, &error) {
             return Err(error);
         }
-        let message = self.failure_message(made.call, &error);
+        let is_mutating = made
+            .declaration
+            .is_some_and(|tool| tool.effect() == Effect::Mutating);
+        // The error is that of the layer which has dropped the call, and says nothing of the tool.
+        let outcome = if is_mutating && made.context.endings().is_dropped() {
+            "; the tool was still running, and its outcome is unknown"
+        } else {
+            ""
+        };
+        let message = self.failed(made.call, &error, outcome);
         Ok(Slot::Answered(message))
     }
 
@@ -336,7 +378,7 @@ impl ToolTurn<'_> {
             .endings()
             .settle::<ToolRequest, _>(Some(&call.name), shown)
         {
-            Err(abort) if abort.kind() == ErrorKind::Aborted => Err(abort),
+            Err(end) if end.ends_run() => Err(end),
             // The run ends; the tool has run.
             Err(error) if error.is_ending() => Ok(by_default),
             Err(error) => Ok(Slot::Answered(self.failure_message(call, &error))),
@@ -433,6 +475,11 @@ impl ToolTurn<'_> {
             call.name
         )
     }
+}
+
+/// Returns whether a call has failed because the run was cancelled, or the agent's part of it.
+fn is_cancelled(made: &TurnCall<'_>, error: &Error) -> bool {
+    error.kind() == ErrorKind::Cancelled && made.context.endings().is_cancelled()
 }
 
 /// Returns the call, if there is only one.

@@ -286,11 +286,26 @@ trait Crossing<R: Request>: Future<Output = Result<R::Response>> + Send + Sync {
 }
 
 pin_project! {
-    struct UserCall<S, F, R> {
+    struct UserCall<S, F, R>
+    where
+        R: Request,
+    {
         // Futures need not be `Sync`: none is accessed through a shared reference.
         #[pin]
         state: SyncWrapper<UserCallState<S, F, R>>,
         side: Side,
+    }
+
+    impl<S, F, R> PinnedDrop for UserCall<S, F, R>
+    where
+        R: Request,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            if let Projected::Made { .. } = this.state.get_pin_mut().project() {
+                this.side.drop_made::<R>();
+            }
+        }
     }
 }
 
@@ -463,6 +478,16 @@ impl Side {
             return Ok(());
         };
         context.endings().admit_target::<R>()
+    }
+
+    /// Notes that a call was dropped before it ended.
+    #[cold]
+    fn drop_made<R: Request>(&self) {
+        if let (CodeKind::Leaf(_), Some(context)) = (&self.kind, &self.context)
+            && R::CALL == CallKind::Tool
+        {
+            context.endings().note_dropped();
+        }
     }
 
     /// Runs user code; a panic becomes an error.

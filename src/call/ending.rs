@@ -1,11 +1,12 @@
 //! The endings of a run, as its calls meet them.
 //!
 //! An abort, an interrupt or an end of the invocation is recorded where it leaves a call, and
-//! nothing outside undoes it, because foreign code stands between any two calls:
+//! nothing outside undoes it, because foreign code stands between any two calls. A cancelled token
+//! is recorded by the first call that must not start because of it, or by the agent that it stops:
 //!
 //! | step of a call | what it does |
 //! |---|---|
-//! | `admit` | fails the call if a recorded ending blocks it |
+//! | `admit` | fails the call if its token is cancelled, or a recorded ending blocks it |
 //! | `admit_target` | the same, directly before the model or the tool: also for a call that a guard holds, and for the model call beyond the limit |
 //! | `latch` | records an ending; a call whose `after` raised it has a result all the same |
 //! | `settle` | names the call in its error, records an ending, and restores one that the code inside has changed or swallowed |
@@ -30,7 +31,32 @@
 use super::request::Request;
 use crate::call_kind::CallKind;
 use crate::context::Endings;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+
+/// Fails if nothing of this call may start any more: its run has ended or was cancelled.
+///
+/// The service inside a layer asks this itself. A layer asks it before it calls another one, or
+/// calls a service again that may not be an agent's, as a retry does.
+///
+/// ```
+/// use tower_agent::call::admit;
+/// use tower_agent::{CancellationToken, ErrorKind, ModelRequest, RunContext, State};
+///
+/// let token = CancellationToken::new();
+/// let context = RunContext::new(State::default(), token.clone());
+/// let request = ModelRequest::default().with_context(context);
+/// assert!(admit(&request).is_ok());
+/// token.cancel();
+/// assert_eq!(admit(&request).unwrap_err().kind(), ErrorKind::Cancelled);
+/// ```
+///
+/// # Errors
+///
+/// Returns what has ended the run.
+pub fn admit<R: Request>(request: &R) -> Result<()> {
+    let ending = request.context().endings().blocking::<R>();
+    ending.map_or(Ok(()), Err)
+}
 
 /// Returns whether this call waits for the answer to an interrupt, also if a layer has replaced the
 /// interrupt by a response: a resumed run makes it again.
@@ -56,12 +82,32 @@ pub fn end_after_response<R: Request>(request: &R, ending: &Error) {
 }
 
 impl Endings<'_> {
-    /// Fails if what has ended the run blocks a call of this kind.
+    /// Fails a call of this kind if it must not go on to its target.
     #[inline]
     pub(crate) fn admit<R: Request>(self) -> Result<()> {
-        self.abort_of::<R>()
-            .or_else(|| self.closed_to(R::CALL))
-            .map_or(Ok(()), Err)
+        match self.blocking::<R>() {
+            None => Ok(()),
+            Some(ending) => Err(self.refuse::<R>(ending)),
+        }
+    }
+
+    #[cold]
+    fn refuse<R: Request>(self, ending: Error) -> Error {
+        if R::CALL == CallKind::Tool {
+            self.note_refused();
+        }
+        ending
+    }
+
+    /// Returns what has ended the run, if it blocks a call of this kind. The token is asked each
+    /// time: who waits for it is told only when the run is polled, and code that blocks its thread
+    /// may have come back since.
+    #[inline]
+    fn blocking<R: Request>(self) -> Option<Error> {
+        if !R::OUTLIVES_ABORT && self.is_cancelled() {
+            return Some(self.cancel());
+        }
+        self.abort_of::<R>().or_else(|| self.closed_to(R::CALL))
     }
 
     /// Fails if the target of a call must not be called, although callbacks and layers ran for it.
@@ -100,7 +146,7 @@ impl Endings<'_> {
     pub(crate) fn settle_success<R: Request>(self) -> Result<()> {
         match self.ending::<R>() {
             // A result stands beside any other ending.
-            Some(abort) if abort.kind() == ErrorKind::Aborted => Err(abort),
+            Some(ending) if ending.ends_run() => Err(ending),
             _ => Ok(()),
         }
     }
@@ -119,7 +165,7 @@ impl Endings<'_> {
     /// Records an error if it ends more than its call. `is_answered` if the call has a result all
     /// the same.
     pub(crate) fn latch<R: Request>(self, error: &Error, is_answered: bool) {
-        if error.kind() == ErrorKind::Aborted {
+        if error.ends_run() {
             self.abort(error);
             // Such a call is made after an abort, so it may raise one of its own as well.
             if !R::OUTLIVES_ABORT {

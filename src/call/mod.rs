@@ -12,7 +12,7 @@ mod service;
 mod witness;
 
 pub use self::boundary::{BoxCallFuture, BoxCallService};
-pub use self::ending::{end_after_response, ending_after_response, is_waiting};
+pub use self::ending::{admit, end_after_response, ending_after_response, is_waiting};
 pub use self::failure::tell_failure;
 pub use self::request::Request;
 pub use self::service::CallService;

@@ -24,7 +24,7 @@
 //! |---|---|---|---|---|
 //! | an error of the service | fails, unless it is recovered | runs | runs if it was recovered | are made |
 //! | an error of a hook | fails | does not run in this band | does not run | are made |
-//! | an abort | fails, also with a response | does not run | does not run | fail, in the whole run |
+//! | an abort, or the run's token | fails, also with a response | does not run | does not run | fail, in the whole run |
 //! | an interrupt or an end of the invocation | fails | does not run | does not run | fail, in this agent; parallel tool calls of an interrupted one are made |
 //! | the same, swallowed inside this band | keeps its response | does not run | guards alone | the same |
 //! | the same, by an `after` | keeps its response | does not run | guards alone, from there on | the same |
@@ -388,7 +388,7 @@ where
         }
         let ending = self.context().endings().ending::<R>();
         let mode = match &ending {
-            Some(ending) if ending.kind() == ErrorKind::Aborted => return Err(ending.clone()),
+            Some(ending) if ending.ends_run() => return Err(ending.clone()),
             Some(ending) if !self.runs_after_ending(ending) => Mode::Guards,
             Some(_) | None if !self.runs_after(origin) => Mode::Guards,
             Some(_) | None => Mode::All,

@@ -1,3 +1,5 @@
+use tokio_util::sync::CancellationToken;
+
 use super::held::guards_holding;
 use super::latch::{Latch, LatchedCall};
 use super::run_context::RunContext;
@@ -16,10 +18,34 @@ impl RunContext {
     }
 }
 
-impl Endings<'_> {
-    /// Aborts the whole run.
+impl<'a> Endings<'a> {
+    /// Returns whether the run was cancelled, or the part of it that this call belongs to.
+    #[inline]
+    pub(crate) fn is_cancelled(self) -> bool {
+        let settings = &self.0.scope.settings;
+        let own = settings.own_token.as_ref();
+        settings.token.is_cancelled() || own.is_some_and(CancellationToken::is_cancelled)
+    }
+
+    /// Ends the run that was cancelled, or the part of it, and returns its error.
+    #[cold]
+    pub(crate) fn cancel(self) -> Error {
+        let scope = &self.0.scope;
+        if scope.run.token.is_cancelled() {
+            let aborted = &scope.run.aborted;
+            return aborted.get_or_init(Error::run_cancelled).clone();
+        }
+        // Tasks that the agent has started have this token, and not the request's.
+        scope.settings.token.cancel();
+        let error = Error::new(ErrorKind::Cancelled, "the request's token was cancelled");
+        // What is outside this part reads it as any other error.
+        self.end(CallKind::Agent, &error, false);
+        error
+    }
+
+    /// Ends the whole run.
     pub(crate) fn abort(self, error: &Error) {
-        // The first abort stands.
+        // The first stands.
         drop(self.0.scope.run.aborted.set(error.clone()));
     }
 
@@ -27,6 +53,41 @@ impl Endings<'_> {
     /// result.
     pub(crate) fn end(self, kind: CallKind, error: &Error, answered: bool) {
         self.0.scope.latch.set(self.call(kind), error, answered);
+    }
+
+    /// Notes that an attempt of this tool call was refused before it reached its tool.
+    pub(crate) fn note_refused(self) {
+        for latch in self.latches() {
+            latch.note_refused(self.call(CallKind::Tool));
+        }
+    }
+
+    /// Notes that an attempt of this tool call was dropped in its tool, which may have had its
+    /// effect.
+    #[cold]
+    pub(crate) fn note_dropped(self) {
+        for latch in self.latches() {
+            latch.note_dropped(self.call(CallKind::Tool));
+        }
+    }
+
+    /// Returns whether this tool call has failed without reaching its tool.
+    pub(crate) fn is_unmade(self) -> bool {
+        self.0.scope.latch.is_unmade(&self.call(CallKind::Tool))
+    }
+
+    /// Returns whether an attempt of this tool call was dropped in its tool.
+    pub(crate) fn is_dropped(self) -> bool {
+        self.0.scope.latch.is_dropped(&self.call(CallKind::Tool))
+    }
+
+    /// Returns the latches of the agent: that of this part, and of those around it.
+    fn latches(self) -> impl Iterator<Item = &'a Latch> {
+        let scope = &self.0.scope;
+        let parts = scope.around();
+        parts
+            .take_while(|part| part.node.path == scope.node.path)
+            .map(|part| &part.latch)
     }
 
     /// Makes an ended agent fail, so that its response is not used.

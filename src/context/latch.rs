@@ -26,6 +26,10 @@ struct Entries {
     /// tool calls).
     first: Option<usize>,
     turns: Vec<(u32, usize)>,
+    /// Tool calls of which an attempt was refused before it reached its tool.
+    refused: Vec<LatchedCall>,
+    /// Tool calls of which an attempt was dropped in its tool.
+    dropped: Vec<LatchedCall>,
 }
 
 struct LatchedEnding {
@@ -67,6 +71,24 @@ impl Latch {
         });
         // Last, so that a reader who sees it finds the entry. Before, readers take no lock.
         self.closed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn note_refused(&self, call: LatchedCall) {
+        lock(&self.entries).refused.push(call);
+    }
+
+    pub(super) fn note_dropped(&self, call: LatchedCall) {
+        lock(&self.entries).dropped.push(call);
+    }
+
+    /// Returns whether a tool call was refused, and no tool knows of it that has not ended.
+    pub(super) fn is_unmade(&self, call: &LatchedCall) -> bool {
+        let entries = lock(&self.entries);
+        entries.refused.contains(call) && !entries.dropped.contains(call)
+    }
+
+    pub(super) fn is_dropped(&self, call: &LatchedCall) -> bool {
+        lock(&self.entries).dropped.contains(call)
     }
 
     /// Returns whether anything is recorded.

@@ -1,6 +1,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use tokio_util::sync::CancellationToken;
+
 use super::replay::ReplayHandlers;
 use super::settings::Given;
 use super::values::Values;
@@ -14,6 +16,9 @@ pub(super) struct Run {
     pub(super) state: State,
     pub(super) private_state: State,
     pub(super) values: Arc<Values>,
+    /// Cancels the whole run.
+    pub(super) token: CancellationToken,
+    /// What has ended the whole run: an abort, or its token.
     pub(super) aborted: OnceLock<Error>,
     pub(super) replay_handlers: ReplayHandlers,
     begun: OnceLock<()>,
@@ -24,7 +29,7 @@ pub(super) struct Run {
 
 impl Run {
     /// Creates a run. Data that is not given is that of an earlier one, if there is one.
-    pub(super) fn new(given: Given, earlier: Option<&Self>) -> Self {
+    pub(super) fn new(given: Given, token: CancellationToken, earlier: Option<&Self>) -> Self {
         let id = given.id.or_else(|| Some(earlier?.id.clone()));
         let state = given.state.or_else(|| Some(earlier?.state.clone()));
         let private_state = given
@@ -37,6 +42,7 @@ impl Run {
             values: earlier
                 .map(|earlier| earlier.values.clone())
                 .unwrap_or_default(),
+            token,
             aborted: OnceLock::new(),
             replay_handlers: ReplayHandlers::default(),
             begun: OnceLock::new(),

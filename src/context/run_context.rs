@@ -346,7 +346,8 @@ impl RunContext {
         &self.scope.settings.token
     }
 
-    /// Returns the abort that ended the run, if one did.
+    /// Returns what ended the whole run, if anything did: an abort, or the cancellation of its
+    /// token.
     #[must_use]
     pub fn aborted(&self) -> Option<&Error> {
         self.scope.run.aborted.get()

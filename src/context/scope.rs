@@ -46,8 +46,9 @@ impl Scope {
         // Without a token of its own, a changed request is cancelled by the one that it had.
         let token = given.token.take();
         let token = token.or_else(|| Some(earlier?.settings.token.clone()));
+        let token = token.unwrap_or_default();
         let settings = PartSettings {
-            token: token.unwrap_or_default(),
+            token: token.clone(),
             own_token: None,
             resolutions: given.resolutions.take(),
             extensions,
@@ -56,7 +57,7 @@ impl Scope {
             max_iterations: 0,
             inherited: None,
         };
-        let run = Run::new(given, earlier.map(|earlier| &*earlier.run));
+        let run = Run::new(given, token, earlier.map(|earlier| &*earlier.run));
         Self::new(Arc::new(run), None, Node::default(), settings)
     }
 
@@ -107,7 +108,7 @@ impl Scope {
     }
 
     /// Returns whether no agent is above this one.
-    pub(super) fn is_outermost(&self) -> bool {
+    pub(crate) fn is_outermost(&self) -> bool {
         self.caller().is_none()
     }
 

@@ -25,9 +25,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// by tower's layers: converting a [`BoxError`] with [`Error::from`] finds it anywhere in the
 /// source chain.
 ///
-/// Three errors end more than the call that returned them, and nothing outside can undo them:
-/// [`abort`](Error::abort), [`interrupt`](Error::interrupt) and
-/// [`end_invocation`](Error::end_invocation).
+/// Some errors end more than the call that returned them, and nothing outside can undo them:
+/// [`abort`](Error::abort), [`interrupt`](Error::interrupt),
+/// [`end_invocation`](Error::end_invocation), and that of a run whose
+/// [token](crate::AgentRequest::with_cancellation) was cancelled.
 ///
 /// ```
 /// use tower_agent::{BoxError, Error, ErrorKind};
@@ -74,6 +75,9 @@ pub(super) struct ErrorFields {
     raised_by: Option<RaisedBy>,
     #[serde(skip_serializing_if = "Option::is_none")]
     interrupts: Option<Arc<[Interrupt]>>,
+    /// Whether this is the error of a run whose token was cancelled, while it is in that run.
+    #[serde(skip)]
+    is_end_of_run: bool,
     /// The text for the model, instead of kind and message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) model_message: Option<Cow<'static, str>>,
@@ -169,6 +173,20 @@ impl Error {
         )
     }
 
+    /// Creates the error of a run whose token was cancelled.
+    pub(crate) fn run_cancelled() -> Self {
+        Self::new(ErrorKind::Cancelled, "the run's token was cancelled")
+            .update(|e| e.is_end_of_run = true)
+    }
+
+    /// Returns the error for the caller of the run, whose own run it does not end.
+    pub(crate) fn outside_run(self) -> Self {
+        if !self.0.is_end_of_run {
+            return self;
+        }
+        self.update(|e| e.is_end_of_run = false)
+    }
+
     /// Returns the kind of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -191,13 +209,23 @@ impl Error {
             .unwrap_or_else(|| self.0.kind.is_retryable())
     }
 
-    /// Returns whether this is an abort, an interrupt or an end of the invocation. These end more
-    /// than the call, and no `on_error` sees them.
+    /// Returns whether this is an abort, an interrupt, an end of the invocation, or says inside a
+    /// run that the run was cancelled. These end more than the call, and no `on_error` sees them.
     #[must_use]
     pub fn is_ending(&self) -> bool {
+        self.ends_run() || self.ends_with_response()
+    }
+
+    /// Returns whether this ends the whole run, which fails with it.
+    pub(crate) fn ends_run(&self) -> bool {
+        self.0.kind == ErrorKind::Aborted || self.0.is_end_of_run
+    }
+
+    /// Returns whether an agent that ends with this has a response all the same.
+    pub(crate) fn ends_with_response(&self) -> bool {
         matches!(
             self.0.kind,
-            ErrorKind::Aborted | ErrorKind::Interrupted | ErrorKind::InvocationEnded
+            ErrorKind::Interrupted | ErrorKind::InvocationEnded
         )
     }
 

@@ -266,7 +266,29 @@ impl AgentRequest {
         self.in_another_run()
     }
 
-    /// Sets a token that cancels the run.
+    /// Sets a token that cancels the run, or the part of a run that this request is for.
+    ///
+    /// What runs is dropped, and nothing more starts: each model, tool and agent asks the token
+    /// before it is called, also in retries, and in calls that hooks make. The run fails with
+    /// [`Cancelled`](crate::ErrorKind::Cancelled), whatever layers and callbacks make of that. The
+    /// error's [checkpoint](crate::Error::checkpoint) is that of a run that was dropped: a resumed
+    /// run makes the calls that were not made.
+    ///
+    /// To what is outside, a part of a run with a token of its own is a call that has failed.
+    ///
+    /// ```
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, AgentRequest, CancellationToken, ErrorKind};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let agent = Agent::builder(ScriptedModel::new([Turn::pending()])).build().unwrap();
+    /// let stop = CancellationToken::new();
+    /// let run = agent.run(AgentRequest::new("Go.").with_cancellation(stop.clone()));
+    /// stop.cancel();
+    /// assert_eq!(run.await.unwrap_err().kind(), ErrorKind::Cancelled);
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_cancellation(mut self, token: CancellationToken) -> Self {
         self.run.give(|given| given.token = Some(token));

@@ -408,7 +408,9 @@ async fn one_tool_may_have_layers_and_callbacks_of_its_own() {
 
     let results = response.new_messages().flat_map(Message::tool_results);
     let texts: Vec<_> = results.map(|result| result.text()).collect();
-    assert_eq!(texts, ["timed out: request timed out", "awake"]);
+    let timed_out = "timed out: request timed out; the tool was still running, and its outcome is \
+                     unknown";
+    assert_eq!(texts, [timed_out, "awake"]);
     assert_eq!(*seen.lock().unwrap(), ["wait"]);
 }
 

@@ -1,12 +1,16 @@
 //! `TimeoutLayer`.
 
 use futures::StreamExt;
+use serde_json::{Value, json};
 use tokio::time::advance;
 use tower::ServiceBuilder;
 use tower::timeout::TimeoutLayer;
+use tower_agent::message::ToolResult;
 use tower_agent::stream::EventKind;
-use tower_agent::testing::Turn;
-use tower_agent::{Error, ErrorKind, Message, ModelResponse, Part, Role, RunStream};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Agent, Effect, Error, ErrorKind, Message, ModelResponse, Part, Role, RunStream, Tool,
+};
 
 use crate::retries::Again;
 use crate::{WAYS, around_each, check, run, secs};
@@ -98,5 +102,34 @@ async fn a_timeout_that_strikes_while_the_reader_is_away_leaves_nothing_open() {
             let response = check(&events, stream.response().await).unwrap();
             assert_eq!(response.text(), "all of it", "{place} after {words}");
         }
+    }
+}
+
+/// The error is that of the layer, which knows nothing of what the tool has done.
+#[tokio::test(start_paused = true)]
+async fn the_outcome_of_a_tool_that_is_cut_off_is_unknown_to_the_model() {
+    for (effect, is_inside) in [
+        (Effect::Mutating, false),
+        (Effect::Mutating, true),
+        (Effect::Pure, false),
+    ] {
+        let hangs = async |_: Value| std::future::pending::<Value>().await;
+        let pay = Tool::function("pay", "", hangs).effect(effect);
+        let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::from_text("done")]);
+        let limit = TimeoutLayer::new(secs(1));
+        let builder = Agent::builder(model);
+        let builder = if is_inside {
+            builder.tool(pay.layer(limit))
+        } else {
+            builder.tool(pay).tool_layer(limit)
+        };
+
+        let response = builder.build().unwrap().run("?").await.unwrap();
+
+        let results = response.messages().iter().flat_map(Message::tool_results);
+        let text = results.map(ToolResult::text).collect::<String>();
+        let is_unknown = text.ends_with("; the tool was still running, and its outcome is unknown");
+        assert!(text.starts_with("timed out: "), "{text}");
+        assert_eq!(is_unknown, effect == Effect::Mutating, "{text}");
     }
 }

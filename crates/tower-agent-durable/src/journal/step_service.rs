@@ -279,8 +279,14 @@ fn end_of<R: StepRequest>(
         Err(error) if error.downcast_ref::<JournalError>().is_some() => End::Leave,
         Err(error) => match error.kind() {
             ErrorKind::Interrupted => End::Release,
-            ErrorKind::Aborted if intent.is_repeatable => End::Release,
-            ErrorKind::Aborted => End::Leave,
+            // Of the whole run, which asks nobody.
+            ErrorKind::Aborted | ErrorKind::Cancelled if error.is_ending() => {
+                if intent.is_repeatable {
+                    End::Release
+                } else {
+                    End::Leave
+                }
+            }
             // The tool may have acted before it was stopped, and the run itself is still alive to
             // ask.
             ErrorKind::Timeout | ErrorKind::Cancelled if !intent.is_repeatable => End::Ask,

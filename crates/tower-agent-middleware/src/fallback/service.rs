@@ -9,7 +9,7 @@ use pin_project_lite::pin_project;
 use tower::Service;
 use tower::util::{Oneshot, ServiceExt};
 
-use tower_agent::call::{BoxCallFuture, Request, tell_failure};
+use tower_agent::call::{BoxCallFuture, Request, admit, tell_failure};
 use tower_agent::error::{CallSite, Error, ErrorKind, Result};
 use tower_agent::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
 use tower_agent::stream::NextAttempt;
@@ -175,9 +175,10 @@ impl FallbackProgress {
     fn next(&mut self, error: Error) -> Result<Oneshot<BoxModel, ModelRequest>> {
         // An ending holds for the whole run: another model must not undo it. It is never shown to
         // the predicate either, which could select it by mistake.
-        if error.is_ending() || self.request.context().aborted().is_some() {
+        if error.is_ending() {
             return Err(error);
         }
+        admit(&self.request)?;
         if !self.plan.falls_back.holds(&error)? {
             return Err(self.failed(error, ""));
         }

@@ -13,6 +13,7 @@ use super::plan::HedgePlan;
 use super::race::Race;
 use crate::budget::{self, Bill};
 use crate::ours::ours;
+use tower_agent::call::admit;
 use tower_agent::error::{BoxError, CallSite, Error, Result};
 use tower_agent::model::{ModelRequest, ModelResponse, ServerToolKind};
 
@@ -192,6 +193,8 @@ where
 impl<S: Service<ModelRequest> + Clone> HedgeProgress<S> {
     fn begin_second(&mut self) -> Option<Oneshot<S, ModelRequest>> {
         let (service, request) = self.second.take()?;
+        // The run drops the first attempt as well.
+        admit(&request).ok()?;
         if !self.plan.budget.withdraw() {
             return None;
         }

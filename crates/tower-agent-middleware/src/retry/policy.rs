@@ -8,7 +8,7 @@ use tower::util::rng::Rng;
 
 use crate::lock::lock;
 use crate::predicate::ErrorPredicate;
-use tower_agent::call::{Request, tell_failure};
+use tower_agent::call::{Request, admit, tell_failure};
 use tower_agent::error::{CallSite, Error, Result};
 use tower_agent::stream::NextAttempt;
 
@@ -90,7 +90,7 @@ impl Policy {
         } = &*self.config;
         // An ending holds for the whole run, and is not shown to the predicate, which could select
         // it by mistake.
-        if error.is_ending() || request.context().aborted().is_some() {
+        if error.is_ending() || admit(request).is_err() {
             return Ok(Err(Stop::Untouched));
         }
         if self.made >= *attempts || !retries.holds(error)? {

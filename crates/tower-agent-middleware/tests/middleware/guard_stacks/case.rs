@@ -174,6 +174,8 @@ pub(crate) struct Case {
     pub(crate) pending_polls: usize,
     /// Characters of a delta.
     pub(crate) chunk: usize,
+    /// The model or tool call in which the run is cancelled, counted from 0.
+    pub(crate) stops_in: Option<usize>,
 }
 
 impl Case {
@@ -365,14 +367,25 @@ pub(crate) fn case(item: impl Strategy<Value = Item>) -> impl Strategy<Value = C
     let stack = prop::collection::vec(item, 0..=6);
     let turns = prop::collection::vec(turn(), 0..5);
     let decides = prop::sample::select(vec![Decides::Approves, Decides::Edits, Decides::Rejects]);
-    (stack, turns, reader(), decides, 0..3usize, 1..6usize).prop_map(
-        |(stack, turns, reader, decides, pending_polls, chunk)| Case {
-            stack,
-            turns,
-            reader,
-            decides,
-            pending_polls,
-            chunk,
-        },
+    let stops_in = prop::option::weighted(0.3, 0..8usize);
+    (
+        stack,
+        turns,
+        reader(),
+        decides,
+        0..3usize,
+        1..6usize,
+        stops_in,
     )
+        .prop_map(
+            |(stack, turns, reader, decides, pending_polls, chunk, stops_in)| Case {
+                stack,
+                turns,
+                reader,
+                decides,
+                pending_polls,
+                chunk,
+                stops_in,
+            },
+        )
 }

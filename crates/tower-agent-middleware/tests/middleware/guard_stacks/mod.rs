@@ -236,7 +236,9 @@ fn check_transcript(response: &AgentResponse) -> Result<(), TestCaseError> {
 async fn check(case: &Case) -> Result<(), TestCaseError> {
     let started = Instant::now();
     let (agent, world) = World::build(case);
-    let mut gone = go(&agent, "?".into(), case.reader).await;
+    let request = AgentRequest::new("?").with_cancellation(world.stop.token.clone());
+    let mut gone = go(&agent, request, case.reader).await;
+    prop_assert_eq!(world.stop.late(), 0, "calls after the run was cancelled");
     let ran = |name: &str| {
         world
             .ran

@@ -3,6 +3,7 @@
 use std::future::{Ready, pending, ready};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
@@ -14,14 +15,16 @@ use tower::hedge::Hedge;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::load_shed::LoadShedLayer;
 use tower::util::rng::HasherRng;
-use tower::util::{MapErrLayer, MapResponseLayer};
+use tower::util::{MapErrLayer, MapRequestLayer, MapResponseLayer};
 use tower::{Service, ServiceBuilder};
 use tower_agent::callback::LayerInner;
 use tower_agent::message::ToolCall;
+use tower_agent::model::ModelService;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentBuilder, AgentRequest, BoxError, Effect, Error, ErrorKind, Message, ModelRequest,
-    ModelResponse, Part, Request, Role, RunContext, Tool, ToolRequest, ToolResponse, Usage,
+    Agent, AgentBuilder, AgentRequest, BoxError, CancellationToken, Effect, Error, ErrorKind,
+    Message, ModelRequest, ModelResponse, Part, Request, Role, RunContext, Tool, ToolRequest,
+    ToolResponse, Usage,
 };
 use tower_agent_middleware::adaptive_concurrency::AdaptiveConcurrencyLayer;
 use tower_agent_middleware::approval::Approval;
@@ -74,6 +77,32 @@ pub(crate) struct World {
     pub(crate) concurrency: Vec<ProbeLayer>,
     /// Names of the calls that tools were run for.
     pub(crate) ran: Arc<Mutex<Vec<String>>>,
+    pub(crate) stop: Arc<Stop>,
+}
+
+/// Cancels the run in one of its calls.
+#[derive(Default)]
+pub(crate) struct Stop {
+    pub(crate) token: CancellationToken,
+    stops_in: Option<usize>,
+    calls: AtomicUsize,
+    /// The calls that have started afterwards.
+    late: AtomicUsize,
+}
+
+impl Stop {
+    fn see_call(&self) {
+        if self.token.is_cancelled() {
+            self.late.fetch_add(1, Ordering::SeqCst);
+        }
+        if Some(self.calls.fetch_add(1, Ordering::SeqCst)) == self.stops_in {
+            self.token.cancel();
+        }
+    }
+
+    pub(crate) fn late(&self) -> usize {
+        self.late.load(Ordering::SeqCst)
+    }
 }
 
 /// A budget with what was let through to its inside.
@@ -210,13 +239,19 @@ macro_rules! on_call {
 
 impl World {
     pub(crate) fn build(case: &Case) -> (Agent, Self) {
+        let stop = Stop {
+            stops_in: case.stops_in,
+            ..Stop::default()
+        };
         let mut world = Self {
             probe: ProbeLayer::new().pending_polls(case.pending_polls),
+            stop: Arc::new(stop),
             ..Self::default()
         };
-        let mut builder = Agent::builder(world.probe.layer(model(case)))
-            .tool(tool("do", &world.ran).effect(Effect::Pure))
-            .tool(tool("pay", &world.ran));
+        let model = world.probe.layer(world.stopping(model(case)));
+        let mut builder = Agent::builder(model)
+            .tool(world.tool("do").effect(Effect::Pure))
+            .tool(world.tool("pay"));
         builder = builder.on_model(Watch::new(&mut world.watches));
         builder = builder.on_tool(Watch::new(&mut world.watches));
         builder = builder.on_agent(Watch::new(&mut world.watches));
@@ -228,6 +263,21 @@ impl World {
         builder = builder.on_agent(Watch::new(&mut world.watches));
         world.loops = world.watches.last().unwrap().clone();
         (builder.build().unwrap(), world)
+    }
+
+    /// Adds to a model that the run may be cancelled in a call of it.
+    fn stopping(&self, model: ScriptedModel) -> impl ModelService {
+        let stop = self.stop.clone();
+        MapRequestLayer::new(move |request: ModelRequest| {
+            stop.see_call();
+            request
+        })
+        .layer(model)
+    }
+
+    /// A tool that notes for which call it ran.
+    fn tool(&self, name: &'static str) -> Tool {
+        tool(name, &self.ran, &self.stop)
     }
 
     fn put(&mut self, builder: AgentBuilder, item: Item, outside: &[Item]) -> AgentBuilder {
@@ -282,7 +332,7 @@ impl World {
                         Turn::from_text(format!("other words {OF_OTHER} and so on"))
                             .usage(Usage::new(TOKENS / 2, TOKENS / 2)),
                     );
-                    let other = self.probe.layer(other);
+                    let other = self.probe.layer(self.stopping(other));
                     builder.model_layer(layer_fn(move |inner| {
                         Fallback::new(inner)
                             .or(other.clone())
@@ -317,7 +367,7 @@ impl World {
                 Around::ToolSearch => {
                     // The agent has them already: what is called without being declared runs.
                     let ran = Arc::default();
-                    let tools = ["do", "pay"].map(|name| tool(name, &ran));
+                    let tools = ["do", "pay"].map(|name| tool(name, &ran, &self.stop));
                     builder.on_model(ToolSearch::new(tools))
                 }
                 Around::Hedge => builder.model_layer(HedgeLayer::new(secs(1))),
@@ -552,12 +602,13 @@ enum What {
 }
 
 /// A tool that follows its script, and notes for which call it ran.
-fn tool(name: &'static str, ran: &Arc<Mutex<Vec<String>>>) -> Tool {
-    let ran = ran.clone();
+fn tool(name: &'static str, ran: &Arc<Mutex<Vec<String>>>, stop: &Arc<Stop>) -> Tool {
+    let (ran, stop) = (ran.clone(), stop.clone());
     Tool::function_with(name, "", move |work: Work, request: ToolRequest| {
         ran.lock()
             .unwrap()
             .push(format!("{name} {} {}", request.id(), work.text));
+        stop.see_call();
         async move {
             let failed = |message| Err(Error::new(ErrorKind::Overloaded, message));
             match work.what {
