@@ -1,6 +1,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use futures_util::future::OptionFuture;
+
 use super::action::{Action, Recovery};
 use super::arc_callback::ArcCallback;
 use super::hook::name;
@@ -66,13 +68,14 @@ impl<R: Request> CallState<R> {
 
     /// Tells of a hook's decision; before the call, it then waits for the consumer.
     //
-    // Not an async fn, which would store the event.
+    // Not an async fn, which would store the event, and have room for the wait twice: that of every
+    // band, whether anybody is told or not.
     pub(super) fn show(
         &self,
         index: usize,
         hook: &'static str,
         decision: Result<Decision, &Error>,
-    ) -> impl Future<Output = ()> {
+    ) -> OptionFuture<impl Future> {
         let context = self.request.context();
         let tool_call = context.tool_call_message();
         let note = CallbackNote {
@@ -98,11 +101,7 @@ impl<R: Request> CallState<R> {
             listeners.note(note);
             None
         };
-        async move {
-            if let Some(sending) = sending {
-                sending.await;
-            }
-        }
+        sending.into()
     }
 
     /// Holds a tool call that a guard has interrupted, until that guard allows it: another agent

@@ -1,6 +1,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use futures_util::future::OptionFuture;
+
 use super::consumer_wait::ConsumerWait;
 use super::emitter::EventEmitter;
 use super::event::EventKind;
@@ -61,13 +63,13 @@ impl Listeners {
 
     /// Tells all of them what has happened, and then waits for the consumer.
     //
-    // Not an async fn, which would store the event.
-    pub(crate) fn tell(&self, kind: EventKind) -> impl Future<Output = ()> {
+    // Not an async fn, which would store the event, and have room for the wait twice.
+    pub(crate) fn tell(&self, kind: EventKind) -> OptionFuture<impl Future<Output = ()>> {
         if let Some(observed) = &self.observed {
             observed.tell(kind.clone());
         }
         let emitter = self.emitter.as_ref();
-        finish(emitter.map(|emitter| emitter.emit(kind)))
+        emitter.map(|emitter| emitter.emit(kind)).into()
     }
 
     /// Tells all of them of the results of tool calls, and then waits for the consumer.
@@ -99,12 +101,5 @@ impl Listeners {
     /// Tells all of them without waiting.
     pub(crate) fn note(&self, kind: EventKind) {
         drop(self.tell(kind));
-    }
-}
-
-/// Waits until this is done, if there is anything to do.
-async fn finish(emitting: Option<impl Future<Output = ()>>) {
-    if let Some(emitting) = emitting {
-        emitting.await;
     }
 }
