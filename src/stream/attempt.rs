@@ -259,6 +259,7 @@ impl Drop for Attempt {
 
 impl Reader {
     /// Gives a tool call with an empty or duplicate id a new one: results refer to calls by id.
+    #[inline]
     fn claim_id(&mut self, delta: &mut Delta) {
         if let Delta::ToolCall { index, id, .. } = delta {
             let AttemptEmitter { call, number, .. } = &self.emitter;
@@ -268,6 +269,7 @@ impl Reader {
         }
     }
 
+    #[inline]
     fn has_mappers(&self) -> bool {
         let mappers = self.mappers.as_ref();
         mappers.is_ok_and(|mappers| !mappers.is_empty())

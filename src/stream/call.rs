@@ -363,35 +363,17 @@ impl Blocks {
         }
         match delta {
             Delta::Text(text) => {
-                let message = self.message.clone();
-                if !self.has_text {
-                    self.has_text = true;
-                    out.push(EventKind::TextStart {
-                        message: message.clone(),
-                    });
-                }
-                out.push(EventKind::TextDelta { message, text });
+                self.start_text(out);
+                out.push(EventKind::TextDelta {
+                    message: self.message.clone(),
+                    text,
+                });
             }
             Delta::Reasoning(text) => {
                 let id = self.reasoning(out);
                 out.push(EventKind::ReasoningDelta { id, text });
             }
-            Delta::ToolCall {
-                index,
-                id: call_id,
-                name,
-            } => {
-                let id = self.id.tool_call(self.call_count);
-                self.call_count += 1;
-                self.calls.push(id.clone());
-                self.by_index.insert(index, id.clone());
-                out.push(EventKind::ToolCallStart(Box::new(ToolCallStart {
-                    id,
-                    name,
-                    message: self.message.clone(),
-                    call_id,
-                })));
-            }
+            Delta::ToolCall { index, id, name } => self.start_call(index, id, name, out),
             Delta::Arguments { index, json } => {
                 if let Some(id) = self.by_index.get(&index) {
                     out.push(EventKind::ToolCallDelta {
@@ -403,6 +385,39 @@ impl Blocks {
         }
     }
 
+    #[inline]
+    fn start_text(&mut self, out: &mut EventBatch<'_>) {
+        if !self.has_text {
+            self.has_text = true;
+            out.push(EventKind::TextStart {
+                message: self.message.clone(),
+            });
+        }
+    }
+
+    // Apart, so that `write` stays small where it is inlined.
+    #[inline(never)]
+    fn start_call(
+        &mut self,
+        index: usize,
+        call_id: Arc<str>,
+        name: Arc<str>,
+        out: &mut EventBatch<'_>,
+    ) {
+        let id = self.id.tool_call(self.call_count);
+        self.call_count += 1;
+        self.calls.push(id.clone());
+        self.by_index.insert(index, id.clone());
+        out.push(EventKind::ToolCallStart(Box::new(ToolCallStart {
+            id,
+            name,
+            message: self.message.clone(),
+            call_id,
+        })));
+    }
+
+    // Apart as well.
+    #[inline(never)]
     fn reasoning(&mut self, out: &mut EventBatch<'_>) -> Arc<str> {
         if let Some(id) = &self.reasoning {
             return id.clone();
@@ -417,6 +432,7 @@ impl Blocks {
         id
     }
 
+    #[inline]
     fn close_reasoning(&mut self, out: &mut EventBatch<'_>) {
         if let Some(id) = self.reasoning.take() {
             out.push(EventKind::ReasoningEnd { id });
