@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The maximum length of a call id in bytes: some providers put signatures into it. Every event of
@@ -20,7 +20,7 @@ const MAX: usize = 16 * 1024;
 /// assert_eq!([&*first, &*second, &*third], ["call_a", "call_0_1", "call_0_2"]);
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct CallIds(BTreeSet<Arc<str>>);
+pub struct CallIds(HashSet<Arc<str>>);
 
 impl CallIds {
     /// Creates the ids of an answer without calls.
@@ -53,7 +53,7 @@ impl CallIds {
         if others.next().is_none() {
             return is_valid(first);
         }
-        let mut earlier = BTreeSet::new();
+        let mut earlier = HashSet::with_capacity(ids.clone().count());
         ids.all(|id| is_valid(id) && earlier.insert(id))
     }
 }
