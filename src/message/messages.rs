@@ -106,6 +106,7 @@ impl Messages {
     }
 
     /// Returns the message at `index`.
+    #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&Message> {
         match self.full().get(index / CHUNK) {
@@ -239,10 +240,12 @@ impl Messages {
         }
     }
 
+    #[inline]
     fn full(&self) -> &[Chunk] {
         self.full.as_ref().map_or(&[], |full| full)
     }
 
+    #[inline]
     fn tail(&self) -> &[Message] {
         self.tail.as_ref().map_or(&[], |tail| tail)
     }
@@ -349,6 +352,7 @@ pub struct Iter<'a> {
 impl<'a> Iterator for Iter<'a> {
     type Item = &'a Message;
 
+    #[inline]
     fn next(&mut self) -> Option<&'a Message> {
         self.messages.get(self.range.next()?)
     }
@@ -359,6 +363,7 @@ impl<'a> Iterator for Iter<'a> {
 }
 
 impl DoubleEndedIterator for Iter<'_> {
+    #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         self.messages.get(self.range.next_back()?)
     }
