@@ -107,7 +107,10 @@ impl Endings<'_> {
         if !R::OUTLIVES_ABORT && self.is_cancelled() {
             return Some(self.cancel());
         }
-        self.abort_of::<R>().or_else(|| self.closed_to(R::CALL))
+        if let Some(abort) = self.abort_of::<R>() {
+            return Some(abort);
+        }
+        self.closed_to(R::CALL)
     }
 
     /// Fails if the target of a call must not be called, although callbacks and layers ran for it.
@@ -179,7 +182,10 @@ impl Endings<'_> {
 
     /// Returns the ending that this very call has caused, whatever its result.
     pub(crate) fn ending<R: Request>(self) -> Option<Error> {
-        self.abort_of::<R>().or_else(|| self.ended_by(R::CALL))
+        if let Some(abort) = self.abort_of::<R>() {
+            return Some(abort);
+        }
+        self.ended_by(R::CALL)
     }
 
     fn abort_of<R: Request>(self) -> Option<Error> {

@@ -53,6 +53,7 @@ impl Tally {
         *lock(&self.usage)
     }
 
+    #[inline]
     pub(super) fn add_usage(&self, usage: Usage) {
         *lock(&self.usage) += usage;
     }
