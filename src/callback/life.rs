@@ -99,12 +99,11 @@ impl<R: Request> LayerInner<R> {
     /// Returns this in the layers of bundles and the bands between them, if there are layers.
     fn layered(&self, context: &RunContext) -> Option<BoxCallService<R>> {
         self.inherited(context)?;
-        let outside = self.parts(context, Position::RunLayers);
-        let outside: Vec<_> = outside.map(|(part, _)| part).collect();
-        let is_layer = |(_, part): &&Placed<R>| matches!(part, StackPart::Layer(_));
-        if !outside.iter().any(is_layer) {
+        let outside = || self.parts(context, Position::RunLayers);
+        if !outside().any(|((_, part), _)| matches!(part, StackPart::Layer(_))) {
             return None;
         }
+        let outside: Vec<_> = outside().map(|(part, _)| part).collect();
         let inside = Self {
             from: Position::Global,
             ..self.clone()
