@@ -1,7 +1,6 @@
 //! The loop: executes the steps that [`step`](super::step) returns.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use super::agent::{Agent, boxed};
 use super::answer_calls::take_calls;
@@ -266,7 +265,6 @@ impl<'a> LoopState<'a> {
             tools: &self.tools,
             transcript: &self.transcript,
             context: &self.turn,
-            took_long: AtomicBool::new(false),
         }
     }
 

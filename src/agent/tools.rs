@@ -3,8 +3,6 @@
 use std::future;
 use std::iter;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
@@ -59,15 +57,9 @@ pub(super) struct ToolTurn<'a> {
     pub(super) transcript: &'a Transcript,
     /// The context of the turn.
     pub(super) context: &'a RunContext,
-    /// A call of the turn has taken long, and may have blocked its thread.
-    pub(super) took_long: AtomicBool,
 }
 
 impl ToolTurn<'_> {
-    /// The time after which a run lets others have the thread before it starts another call: code
-    /// around it that limits its time learns only then that a tool has blocked the thread.
-    const LONG: Duration = Duration::from_millis(50);
-
     /// Runs the tool calls of the model and adds the results in the model's order. Returns whether
     /// the model is next: all calls have a result. If not, the conversation says what is next.
     pub(super) async fn run(&self, pending: &PendingCalls) -> Result<bool> {
@@ -78,6 +70,9 @@ impl ToolTurn<'_> {
             Some((index, call)) => self.run_tool(&self.only_call(pending, index, call)).await,
             None => boxed(|| self.run_several(pending)).await,
         };
+        if self.context.endings().has_blocked() {
+            boxed(|| let_others_run(self.context)).await;
+        }
         // Results are kept even if a call fails the run: the run may have been interrupted as well,
         // and resume.
         let (stopped, are_answered) = self.transcript.end_turn();
@@ -169,19 +164,7 @@ impl ToolTurn<'_> {
         if let Some(told) = self.tell(made, shown) {
             told.await;
         }
-        self.breathe().await;
         Ok(())
-    }
-
-    /// Lets others have the thread if a call has taken long.
-    async fn breathe(&self) {
-        if self.took_long.load(Ordering::Relaxed) {
-            // Once until timers have seen the time, and once until those who wait for one are
-            // asked: `Timeout` asks its timer after the call.
-            tokio::task::yield_now().await;
-            tokio::task::yield_now().await;
-            self.took_long.store(false, Ordering::Relaxed);
-        }
     }
 
     /// Tells of the result of a call. Returns a future that waits until the consumer has made room.
@@ -236,10 +219,13 @@ impl ToolTurn<'_> {
     }
 
     async fn answer_call(&self, made: &TurnCall<'_>) -> Result<Slot> {
-        // Another call of this turn may have blocked the thread in this very poll.
-        self.breathe().await;
-        // Not made, so not answered either: a resumed run makes the call.
-        if made.context.endings().admit::<ToolRequest>().is_err() {
+        // Another call of this turn, in this very poll.
+        if self.context.endings().has_blocked() {
+            boxed(|| let_others_run(self.context)).await;
+        }
+        // Not made, so not answered either: a resumed run makes the call. Its token is asked where
+        // the call reaches a callback or the tool.
+        if made.context.endings().recorded::<ToolRequest>().is_some() {
             return Ok(Slot::Open);
         }
         if made.declaration.is_none() && self.rules.unknown_tool == UnknownTool::TellModel {
@@ -254,11 +240,7 @@ impl ToolTurn<'_> {
             let slot = Slot::Begun(made.call.clone());
             self.transcript.keep(made.slot, slot);
         }
-        let begun = Instant::now();
         let result = self.make(made).await;
-        if begun.elapsed() >= Self::LONG {
-            self.took_long.store(true, Ordering::Relaxed);
-        }
         self.settle(made, result).await
     }
 
@@ -474,6 +456,21 @@ impl ToolTurn<'_> {
             "{text}\nThe arguments of `{}` must match this schema: {schema}",
             call.name
         )
+    }
+}
+
+/// Lets go of the thread, which a tool has kept: only then can code around the run that limits its
+/// time notice that it is over, before another call starts.
+async fn let_others_run(context: &RunContext) {
+    let endings = context.endings();
+    // Another call may have begun meanwhile, and kept the thread as well.
+    while endings.has_blocked() {
+        let blocks = endings.blocks();
+        // Once until timers have seen the time, and once until those who wait for one are asked:
+        // tower's `Timeout` asks its timer after the call.
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+        endings.let_go(blocks);
     }
 }
 

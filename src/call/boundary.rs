@@ -12,6 +12,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use pin_project_lite::pin_project;
 use sync_wrapper::SyncWrapper;
@@ -277,6 +278,9 @@ impl<R: Request, S: CallService<R>> Start<R> for User<S> {
     }
 }
 
+/// A tool that keeps its thread for so long has blocked it: most timers are set for longer.
+const BLOCKED: Duration = Duration::from_millis(50);
+
 /// One call of user code.
 trait Crossing<R: Request>: Future<Output = Result<R::Response>> + Send + Sync {
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>>;
@@ -380,6 +384,7 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let mut state = this.state.get_pin_mut();
+        let began = this.side.is_tool::<R>().then(Instant::now);
         let poll = loop {
             match state.as_mut().project() {
                 Projected::Waiting {
@@ -420,6 +425,11 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
                 Projected::Over { error: None } => return Poll::Pending,
             }
         };
+        if let Some(began) = began
+            && began.elapsed() >= BLOCKED
+        {
+            this.side.note_blocked();
+        }
         let result = ready!(poll);
         // The future is dropped before the result leaves, as an `async fn` would drop it.
         state.set(UserCallState::Over { error: None });
@@ -480,13 +490,25 @@ impl Side {
         context.endings().admit_target::<R>()
     }
 
+    fn is_tool<R: Request>(&self) -> bool {
+        R::CALL == CallKind::Tool && matches!(self.kind, CodeKind::Leaf(_))
+    }
+
     /// Notes that a call was dropped before it ended.
     #[cold]
     fn drop_made<R: Request>(&self) {
-        if let (CodeKind::Leaf(_), Some(context)) = (&self.kind, &self.context)
-            && R::CALL == CallKind::Tool
+        if let Some(context) = &self.context
+            && self.is_tool::<R>()
         {
             context.endings().note_dropped();
+        }
+    }
+
+    /// Notes that a tool has kept its thread for long.
+    #[cold]
+    fn note_blocked(&self) {
+        if let Some(context) = &self.context {
+            context.endings().note_blocked();
         }
     }
 

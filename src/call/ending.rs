@@ -107,6 +107,12 @@ impl Endings<'_> {
         if !R::OUTLIVES_ABORT && self.is_cancelled() {
             return Some(self.cancel());
         }
+        self.recorded::<R>()
+    }
+
+    /// Returns the recorded ending that blocks a call of this kind, without a look at the token.
+    #[inline]
+    pub(crate) fn recorded<R: Request>(self) -> Option<Error> {
         if let Some(abort) = self.abort_of::<R>() {
             return Some(abort);
         }

@@ -1,3 +1,5 @@
+use std::sync::atomic::Ordering;
+
 use tokio_util::sync::CancellationToken;
 
 use super::held::guards_holding;
@@ -79,6 +81,29 @@ impl<'a> Endings<'a> {
     /// Returns whether an attempt of this tool call was dropped in its tool.
     pub(crate) fn is_dropped(self) -> bool {
         self.0.scope.latch.is_dropped(&self.call(CallKind::Tool))
+    }
+
+    /// Notes that a tool has kept the thread for long.
+    pub(crate) fn note_blocked(self) {
+        for latch in self.latches() {
+            latch.blocks.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns how often tools of the agent have kept the thread.
+    pub(crate) fn blocks(self) -> u32 {
+        self.0.scope.latch.blocks.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a tool has kept the thread, and nobody else had it since.
+    #[inline]
+    pub(crate) fn has_blocked(self) -> bool {
+        self.blocks() != self.0.scope.latch.let_go.load(Ordering::Relaxed)
+    }
+
+    /// Notes that others had the thread after tools have kept it so often.
+    pub(crate) fn let_go(self, blocks: u32) {
+        self.0.scope.latch.let_go.store(blocks, Ordering::Relaxed);
     }
 
     /// Returns the latches of the agent: that of this part, and of those around it.

@@ -1,5 +1,5 @@
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use super::tool_call_scope::ToolCallScope;
@@ -14,6 +14,9 @@ use crate::lock::lock;
 pub(super) struct Latch {
     closed: AtomicBool,
     entries: Mutex<Entries>,
+    /// How often tools have kept the thread, and how often of these others had it afterwards.
+    pub(super) blocks: AtomicU32,
+    pub(super) let_go: AtomicU32,
     /// Why the response of an ended agent is not used.
     pub(super) withheld: OnceLock<Error>,
 }

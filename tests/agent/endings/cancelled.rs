@@ -324,7 +324,7 @@ async fn nothing_starts_after_the_limit_of_time_that_a_blocking_tool_has_used_up
             }
             "done"
         });
-        let agent = watch.agent("boss", &["block", "pay"]).tool(block);
+        let agent = watch.agent("boss", &["block", "pay", "report"]).tool(block);
         let agent = agent.tool_concurrency(side_by_side).build().unwrap();
         let limited = ServiceBuilder::new().timeout(LIMIT).service(agent);
 
