@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use futures::StreamExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use test_support::property::cases;
+use test_support::property::{cases, sample};
 use tower::{Layer, ServiceExt};
 use tower_agent::callback::{Bundle, before_model};
 use tower_agent::message::{Messages, ToolCall, ToolResult};
@@ -102,7 +102,7 @@ proptest! {
 
     #[test]
     fn a_prompt_fits_its_pairs_are_whole_and_its_start_stays(
-        steps in prop::collection::vec(step(), 450),
+        steps in prop::collection::vec(step(), sample(150, 450)),
         cut_to in 500..4000u64,
         keep in 0..5usize,
     ) {
@@ -219,13 +219,14 @@ fn steps_of(
 }
 
 #[tokio::test]
-async fn a_run_of_two_thousand_steps_stays_inside_a_window_of_eight_thousand_tokens() {
+async fn a_run_of_many_steps_stays_inside_a_window_of_eight_thousand_tokens() {
+    let steps = sample(500, 2000);
     let window = ContextWindow::new(8000).count_tokens(tokens);
-    let (agent, sizes) = steps_of(2000, 8000, window);
+    let (agent, sizes) = steps_of(steps, 8000, window);
     let done = agent.build().unwrap().run("Read the book.").await.unwrap();
     assert_eq!(done.text(), "Done.");
     let sizes = sizes.lock().unwrap();
-    assert!(sizes.len() >= 2000);
+    assert!(sizes.len() >= steps);
     assert!(sizes.iter().all(|size| *size <= 8000));
     // It uses its window.
     assert!(sizes.iter().any(|size| *size > 7000));
@@ -237,7 +238,7 @@ async fn a_run_of_two_thousand_steps_stays_inside_a_window_of_eight_thousand_tok
         .flat_map(Message::tool_results)
         .map(ToolResult::text)
         .collect();
-    assert!(results.len() >= 2000);
+    assert!(results.len() >= steps);
     assert!(results.iter().all(|text| text.starts_with("page ")));
 }
 

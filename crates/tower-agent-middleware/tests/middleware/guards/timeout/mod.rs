@@ -349,7 +349,8 @@ async fn tools_have_one_limit_and_some_their_own() {
                 .collect::<Vec<_>>()
         })
         .collect();
-    let late = "timed out: no response within 10s (limit for the whole call)";
+    let late = "timed out: no response within 10s (limit for the whole call); the tool was still \
+                running, and its outcome is unknown";
     assert_eq!(told, ["done", "done", late]);
 }
 
