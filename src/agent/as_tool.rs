@@ -17,7 +17,8 @@ struct AgentToolArguments {
 
 impl Agent {
     /// Converts this agent to a tool for another agent, with this agent's name. The text of its
-    /// final message is the tool's value.
+    /// final message is the tool's value. If that is [no answer](AgentResponse::no_answer), the
+    /// value says why after the text.
     ///
     /// It runs within the caller's run, on its own conversation, which starts with the tool's one
     /// argument, `request`. Its own callbacks run, and then the caller's `after_tool`. An error
@@ -75,7 +76,7 @@ async fn answer(
         .working(context.own_tool_call(), agent.name(), &question);
     // The agent finished before the run was interrupted: it must not answer twice.
     if let Some(answer) = record.take_answer() {
-        return Ok(ToolResponse::new(AgentResponse::new(answer).text()));
+        return Ok(told(&AgentResponse::new(answer)));
     }
     let mut request = record.request();
     if request.is_empty() {
@@ -87,7 +88,17 @@ async fn answer(
     // The caller's checkpoint contains this conversation; this one alone could not be resumed.
     let response = result.map_err(Error::without_checkpoint)?;
     match response.interrupts() {
-        [] => Ok(ToolResponse::new(response.text())),
+        [] => Ok(told(&response)),
         interrupts => Err(Error::interrupt_all(interrupts.iter().cloned())),
     }
+}
+
+/// Returns what the caller's model reads. It cannot see how the model's turn ended otherwise.
+fn told(response: &AgentResponse) -> ToolResponse {
+    let text = response.text();
+    ToolResponse::new(match response.no_answer() {
+        None => text,
+        Some(why) if text.trim().is_empty() => format!("({why})"),
+        Some(why) => format!("{text}\n\n({why})"),
+    })
 }

@@ -76,7 +76,7 @@ pub(super) struct LoopState<'a> {
     /// Set between the events for the start and the end of a turn. Boxed, since a run of which
     /// nobody is told would have room for it: the future of a run must fit into the allocator's
     /// small chunks.
-    step: Option<Box<OnDrop<(Listeners, u32)>>>,
+    step: Option<Box<OnDrop<(Listeners, u32, Option<FinishReason>)>>>,
 }
 
 impl<'a> LoopState<'a> {
@@ -174,15 +174,21 @@ impl<'a> LoopState<'a> {
                     self.step = None;
                     self.ask().await
                 }
-                NextStep::Tools(pending) => match self.tool_turn().run(pending).await {
-                    Ok(are_answered) => {
-                        self.next = are_answered.then_some(NextStep::Model);
-                        match &self.config.stop_when {
-                            Some(stop_when) => self.stopped(stop_when),
-                            None => Ok(None),
-                        }
+                NextStep::Tools(pending) => match pending.why_not_made() {
+                    Some(why) => {
+                        boxed(|| self.close(why)).await;
+                        Ok(None)
                     }
-                    Err(error) => Err(error),
+                    None => match self.tool_turn().run(pending).await {
+                        Ok(are_answered) => {
+                            self.next = are_answered.then_some(NextStep::Model);
+                            match &self.config.stop_when {
+                                Some(stop_when) => self.stopped(stop_when),
+                                None => Ok(None),
+                            }
+                        }
+                        Err(error) => Err(error),
+                    },
                 },
             };
             if !matches!(done, Ok(None)) {
@@ -301,9 +307,7 @@ impl<'a> LoopState<'a> {
                 if self.ends_run(response.origin()) || self.says_nothing(&response) {
                     return Ok(Some(EndReason::Completed));
                 }
-                if !pauses(&response) {
-                    self.next = Some(step_after(response.message().clone()));
-                }
+                self.next = Some(step_after(response.message().clone()));
                 Ok(None)
             }
             Err(error) if is_beyond_limit && error.kind() == ErrorKind::MaxIterations => {
@@ -355,11 +359,15 @@ impl<'a> LoopState<'a> {
     async fn tell_answer(&mut self) -> Result<ModelResponse> {
         let iteration = self.turn.iteration();
         let listeners = self.turn.listeners().clone();
-        let step = OnDrop::new((listeners, iteration), |(listeners, iteration)| {
-            listeners.note(EventKind::StepFinished {
-                iteration: *iteration,
-            });
-        });
+        let step = OnDrop::new(
+            (listeners, iteration, None),
+            |(listeners, iteration, reason)| {
+                listeners.note(EventKind::StepFinished {
+                    iteration: *iteration,
+                    finish_reason: reason.take(),
+                });
+            },
+        );
         self.step = Some(Box::new(step));
         let started = EventKind::StepStarted { iteration };
         self.turn.listeners().tell(started).await;
@@ -369,6 +377,9 @@ impl<'a> LoopState<'a> {
             Some(emitter) => self.show_answer(emitter).await,
             None => self.ask_unseen().await,
         };
+        if let (Some(step), Ok(response)) = (&mut self.step, &result) {
+            step.2 = Some(response.finish_reason().clone());
+        }
         // As a difference, since attempts that have failed used tokens as well.
         let usage = Box::new(self.turn.scope().tally.usage() - before);
         if *usage != Usage::default() {
@@ -421,6 +432,10 @@ impl<'a> LoopState<'a> {
             // A callback may have given the answer, too.
             take_calls(response.message_mut());
         }
+        if response.is_given() && *response.finish_reason() == FinishReason::PauseTurn {
+            // The model has not begun what a callback says, and does not continue it.
+            response.message_mut().set_finish_reason(FinishReason::Stop);
+        }
         // A message that is right stays shared.
         if !CallIds::are_unique(response.message().tool_calls().map(|call| &call.id)) {
             name_calls_apart(response.message_mut(), self.turn.iteration());
@@ -441,11 +456,7 @@ impl<'a> LoopState<'a> {
         // Before it is recorded, so that the transcript and the stream show the same id.
         self.identify(response.message_mut(), id, sink);
         self.turn.scope().tally.push_text(response.message());
-        let mut recorded = response.message().clone();
-        if pauses(&response) {
-            recorded.pause();
-        }
-        self.transcript.push(recorded);
+        self.transcript.push(response.message().clone());
         Ok(response)
     }
 
@@ -560,11 +571,6 @@ impl<'a> LoopState<'a> {
             .with_iterations(self.iterations - self.earlier.iterations)
             .with_end_reason(end)
     }
-}
-
-/// Returns whether the provider has paused in this response.
-fn pauses(response: &ModelResponse) -> bool {
-    response.finish_reason() == &FinishReason::PauseTurn && !response.is_given()
 }
 
 /// Gives tool calls with an empty, duplicate or overlong id a new one: results refer to calls by

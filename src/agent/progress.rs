@@ -40,10 +40,12 @@ impl<'a> Progress<'a> {
         self.messages.range(self.earlier.from)
     }
 
-    /// Returns whether the model has called this tool in this run.
+    /// Returns whether the model has called this tool in this run. Calls of an answer that was [cut
+    /// off](crate::model::FinishReason::is_cut), which are not made, do not count.
     #[must_use]
     pub fn has_called(&self, tool: &str) -> bool {
         self.new_messages()
+            .filter(|message| !message.finish_reason().is_cut())
             .any(|message| message.tool_calls().any(|call| &*call.name == tool))
     }
 

@@ -49,7 +49,6 @@ mod millis;
 mod open_calls;
 mod order;
 mod ordered_messages;
-mod paused_turn;
 mod phase;
 mod record;
 mod repair;

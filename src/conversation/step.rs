@@ -1,7 +1,7 @@
 //! The next step: a pure function of the transcript.
 
 use super::call_name::CallName;
-use crate::message::{Message, Messages, ToolCall};
+use crate::message::{FinishReason, Message, Messages, ToolCall, ToolResult};
 
 /// The next step of a run.
 #[derive(Debug, PartialEq)]
@@ -36,6 +36,16 @@ impl PendingCalls {
     /// Returns the name of the call at this place of the message.
     pub(crate) fn name(&self, index: usize) -> CallName {
         CallName::new(&self.message, index)
+    }
+
+    /// Returns the result of the calls if none of them is made: the last may have lost its
+    /// arguments, or have others than the model was about to write.
+    pub(crate) fn why_not_made(&self) -> Option<&'static str> {
+        match self.message.finish_reason() {
+            FinishReason::Length => Some(ToolResult::CUT_OFF),
+            FinishReason::ContentFilter => Some(ToolResult::FILTERED),
+            _ => None,
+        }
     }
 
     /// Returns the message of the model with all its calls.
@@ -81,7 +91,7 @@ pub(crate) fn step_after(message: Message) -> NextStep {
             pending: None,
         });
     }
-    if message.is_paused() {
+    if *message.finish_reason() == FinishReason::PauseTurn {
         NextStep::Model
     } else {
         NextStep::Done
@@ -93,7 +103,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::message::{Part, Role, ToolResult};
+    use crate::message::{Part, Role};
 
     fn call(id: &str) -> ToolCall {
         ToolCall::new(id, "add", json!({}))
@@ -114,7 +124,7 @@ mod tests {
 
     fn paused(text: &str) -> Message {
         let mut message = Message::assistant(text);
-        message.pause();
+        message.set_finish_reason(FinishReason::PauseTurn);
         message
     }
 

@@ -33,7 +33,8 @@ struct Parsed {
 
 impl Arguments {
     /// Creates arguments from the model's text, even if it is not JSON. Empty text or white space
-    /// means no arguments: `{}`.
+    /// means no arguments: `{}`. Whether the model was about to write some says the [finish
+    /// reason](super::FinishReason::is_cut): an agent makes no call of an answer that was cut off.
     #[must_use]
     pub fn from_text(text: impl Into<String>) -> Self {
         let mut text = text.into();

@@ -1,14 +1,15 @@
+use super::finish_reason::FinishReason;
 use super::part::Part;
 use super::provider_data::ProviderData;
 
-/// The parts of a message, and the provider data of the whole message.
+/// The parts of a message, and the provider data and the finish reason of the whole message.
 ///
-/// Most messages have one part and no such data. The part is stored inline: with another
+/// Most messages have one part and neither of those. The part is stored inline: with another
 /// allocation, or with more room, the allocator would take longer for each message of a
 /// conversation.
 #[derive(Clone, Default)]
 pub(super) struct MessageBody {
-    /// The only part, if there is one and no data.
+    /// The only part, if there is one and nothing else.
     one: Option<Part>,
     /// Everything else.
     other: Option<Box<OtherBody>>,
@@ -18,14 +19,24 @@ pub(super) struct MessageBody {
 struct OtherBody {
     parts: Vec<Part>,
     provider: ProviderData,
+    /// `None` for the usual ones, which the parts tell.
+    finish_reason: Option<Box<FinishReason>>,
 }
 
 impl MessageBody {
-    pub(super) fn new(parts: Vec<Part>, provider: ProviderData) -> Self {
-        if provider.is_empty() {
+    pub(super) fn new(
+        parts: Vec<Part>,
+        provider: ProviderData,
+        finish_reason: Option<Box<FinishReason>>,
+    ) -> Self {
+        if provider.is_empty() && finish_reason.is_none() {
             return parts.into_iter().collect();
         }
-        let other = OtherBody { parts, provider };
+        let other = OtherBody {
+            parts,
+            provider,
+            finish_reason,
+        };
         Self {
             one: None,
             other: Some(Box::new(other)),
@@ -43,6 +54,15 @@ impl MessageBody {
     pub(super) fn provider(&self) -> &ProviderData {
         static NONE: ProviderData = ProviderData::none();
         self.other.as_ref().map_or(&NONE, |other| &other.provider)
+    }
+
+    /// Returns the finish reason, if it is an unusual one.
+    pub(super) fn finish_reason(&self) -> Option<&FinishReason> {
+        self.other.as_ref()?.finish_reason.as_deref()
+    }
+
+    pub(super) fn set_finish_reason(&mut self, reason: Option<FinishReason>) {
+        self.other_mut().finish_reason = reason.map(Box::new);
     }
 
     pub(super) fn parts_mut(&mut self) -> &mut Vec<Part> {
@@ -68,7 +88,7 @@ impl FromIterator<Part> for MessageBody {
             (first, second) => {
                 let other = OtherBody {
                     parts: first.into_iter().chain(second).chain(parts).collect(),
-                    provider: ProviderData::default(),
+                    ..OtherBody::default()
                 };
                 Self {
                     one: None,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::body::MessageBody;
+use super::finish_reason::{FinishReason, NoAnswer};
 use super::message_id::MessageId;
 use super::part::{Part, ToolResult};
 use super::provider_data::ProviderData;
@@ -40,6 +41,8 @@ struct WrittenMessage<'a> {
     parts: &'a [Part],
     #[serde(skip_serializing_if = "ProviderData::is_empty")]
     provider: &'a ProviderData,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finish_reason: Option<&'a FinishReason>,
 }
 
 /// A message as it is deserialised.
@@ -52,6 +55,8 @@ struct ReadMessage {
     parts: Vec<Part>,
     #[serde(default)]
     provider: ProviderData,
+    #[serde(default)]
+    finish_reason: Option<Box<FinishReason>>,
 }
 
 impl Message {
@@ -192,19 +197,61 @@ impl Message {
         self.0.body.provider()
     }
 
+    /// Returns how the model's turn ended that wrote this message. A message that no model wrote
+    /// has the reason of a whole one: [`ToolCalls`](FinishReason::ToolCalls) if it has tool calls,
+    /// otherwise [`Stop`](FinishReason::Stop).
+    /// It is kept in checkpoints, and is no part of what is sent to a provider.
+    #[must_use]
+    pub fn finish_reason(&self) -> &FinishReason {
+        static STOP: FinishReason = FinishReason::Stop;
+        static TOOL_CALLS: FinishReason = FinishReason::ToolCalls;
+        match self.0.body.finish_reason() {
+            Some(unusual) => unusual,
+            None if self.tool_calls().next().is_some() => &TOOL_CALLS,
+            None => &STOP,
+        }
+    }
+
+    pub(crate) fn set_finish_reason(&mut self, reason: FinishReason) {
+        let is_usual = matches!(reason, FinishReason::Stop | FinishReason::ToolCalls);
+        let reason = (!is_usual).then_some(reason);
+        // Checked first, because changing a shared message copies it.
+        if self.0.body.finish_reason() != reason.as_ref() {
+            Arc::make_mut(&mut self.0).body.set_finish_reason(reason);
+        }
+    }
+
+    /// Returns why the message, the last one of a model, is no answer, if it is none. One with tool
+    /// calls is not the last, and so neither.
+    #[must_use]
+    pub fn no_answer(&self) -> Option<NoAnswer> {
+        let shows_nothing = |part: &Part| match part {
+            Part::Text(text) => text.text.trim().is_empty(),
+            Part::Reasoning(_) => true,
+            _ => false,
+        };
+        match self.finish_reason() {
+            _ if self.tool_calls().next().is_some() => None,
+            FinishReason::Length => Some(NoAnswer::CutOff),
+            FinishReason::ContentFilter => Some(NoAnswer::Filtered),
+            FinishReason::Refusal => Some(NoAnswer::Refused),
+            _ => (self.parts().iter().all(shows_nothing)).then_some(NoAnswer::Empty),
+        }
+    }
+
     /// Returns provider data that must be sent back, to change it.
     pub fn provider_mut(&mut self) -> &mut ProviderData {
         Arc::make_mut(&mut self.0).body.provider_mut()
     }
 }
 
-/// Compares the contents; messages with different ids can be equal.
+/// Compares the contents; messages with different ids or finish reasons can be equal.
 impl PartialEq for Message {
     fn eq(&self, other: &Self) -> bool {
         if self.is_clone_of(other) {
             return true;
         }
-        // The id says which message it is, and is no part of what it says.
+        // Which message it is, and why it ends, is no part of what it says.
         self.role() == other.role()
             && self.parts() == other.parts()
             && self.provider() == other.provider()
@@ -220,8 +267,11 @@ impl fmt::Debug for Message {
         message
             .field("role", &self.role())
             .field("parts", &self.parts())
-            .field("provider", self.provider())
-            .finish()
+            .field("provider", self.provider());
+        if let Some(reason) = self.0.body.finish_reason() {
+            message.field("finish_reason", reason);
+        }
+        message.finish()
     }
 }
 
@@ -232,6 +282,7 @@ impl Serialize for Message {
             role: self.role(),
             parts: self.parts(),
             provider: self.provider(),
+            finish_reason: self.0.body.finish_reason(),
         };
         message.serialize(serializer)
     }
@@ -243,7 +294,7 @@ impl<'de> Deserialize<'de> for Message {
         Ok(Self(Arc::new(Content {
             id: message.id,
             role: message.role,
-            body: MessageBody::new(message.parts, message.provider),
+            body: MessageBody::new(message.parts, message.provider, message.finish_reason),
         })))
     }
 }

@@ -130,6 +130,14 @@ impl ToolResult {
     /// The result of a call of an agent that another has replaced.
     pub(crate) const AGENT_STOPPED: &str = "not run: the agent that made this call has stopped";
 
+    /// The result of a call of an answer that was cut off at its limit of length.
+    pub(crate) const CUT_OFF: &str = "not called: your answer was cut off at its maximum length, and \
+                                      none of its calls was made; make the call again in a shorter \
+                                      answer, or do it in smaller steps";
+    /// The result of a call of an answer that the provider's content filter stopped.
+    pub(crate) const FILTERED: &str = "not called: the content filter of the model's provider \
+                                       stopped your answer, and none of its calls was made";
+
     /// Returns whether the run has written this itself, since the call was not made or did not
     /// return: the text is constant, and says nothing that a tool could have chosen.
     #[must_use]
@@ -139,6 +147,8 @@ impl ToolResult {
             Self::LEFT,
             Self::AGENT_ENDED,
             Self::AGENT_STOPPED,
+            Self::CUT_OFF,
+            Self::FILTERED,
         ];
         match &self.parts[..] {
             [Part::Text(text)] => self.is_error && texts.contains(&&*text.text),

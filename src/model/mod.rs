@@ -17,10 +17,11 @@ mod written;
 
 pub use self::prompt_cache::{CacheRetention, PromptCache};
 pub use self::request::ModelRequest;
-pub use self::response::{FinishReason, ModelResponse};
+pub use self::response::ModelResponse;
 pub use self::server_tool::{ServerTool, ServerToolKind};
 pub use self::service::{BoxModel, ModelService};
 pub(crate) use self::settings::format_name;
 pub use self::settings::{ReasoningEffort, ResponseFormat, Settings, ToolChoice};
 pub use self::target::ModelTarget;
 pub(crate) use self::written::Written;
+pub use crate::message::FinishReason;

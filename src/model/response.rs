@@ -1,12 +1,10 @@
-use std::borrow::Cow;
-use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
 use crate::call::Origin;
 use crate::error::Result;
-use crate::message::{Message, Metadata, Part, Role, ToolCall, Usage};
+use crate::message::{FinishReason, Message, Metadata, Part, Role, ToolCall, Usage};
 use crate::stream::{DeltaSender, Streamed};
 
 /// The response of a model call. Cloning is O(1).
@@ -24,8 +22,6 @@ use crate::stream::{DeltaSender, Streamed};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ModelResponse {
     message: Message,
-    #[serde(default)]
-    finish_reason: FinishReason,
     #[serde(default)]
     usage: Usage,
     /// `None` if nothing is known, so that a response without it has no allocation for it.
@@ -49,7 +45,6 @@ impl PartialEq for ModelResponse {
         // Without `..`, so that a new field is compared or left out on purpose.
         let Self {
             message,
-            finish_reason,
             usage,
             metadata,
             attempt,
@@ -63,23 +58,17 @@ impl PartialEq for ModelResponse {
             && *origin == other.origin
             && *is_given == other.is_given
             && *message == other.message
-            && *finish_reason == other.finish_reason
+            && self.finish_reason() == other.finish_reason()
             && *metadata == other.metadata
     }
 }
 
 impl ModelResponse {
-    /// Creates a complete response. The finish reason is [`ToolCalls`](FinishReason::ToolCalls) if
-    /// the message has tool calls, otherwise [`Stop`](FinishReason::Stop).
+    /// Creates a response with this message and its [finish reason](Message::finish_reason).
     #[must_use]
     pub fn new(message: Message) -> Self {
-        let finish_reason = match message.tool_calls().next() {
-            Some(_) => FinishReason::ToolCalls,
-            None => FinishReason::Stop,
-        };
         Self {
             message,
-            finish_reason,
             usage: Usage::default(),
             metadata: None,
             attempt: None,
@@ -95,8 +84,7 @@ impl ModelResponse {
         Self::new(Message::assistant(text))
     }
 
-    /// Creates a response of tool calls only, with the finish reason
-    /// [`ToolCalls`](FinishReason::ToolCalls).
+    /// Creates a response of tool calls only.
     #[must_use]
     pub fn from_tool_calls(calls: impl IntoIterator<Item = ToolCall>) -> Self {
         Self::new(Message::new(
@@ -145,14 +133,10 @@ impl ModelResponse {
         self
     }
 
-    /// Adds a tool call. A finish reason of [`Stop`](FinishReason::Stop) becomes
-    /// [`ToolCalls`](FinishReason::ToolCalls).
+    /// Adds a tool call.
     #[must_use]
     pub fn with_tool_call(mut self, call: ToolCall) -> Self {
         self.message.parts_mut().push(Part::ToolCall(call));
-        if self.finish_reason == FinishReason::Stop {
-            self.finish_reason = FinishReason::ToolCalls;
-        }
         self
     }
 
@@ -173,18 +157,17 @@ impl ModelResponse {
     #[must_use]
     pub fn without_tool_calls(mut self) -> Self {
         self.drop_tool_calls();
-        if self.finish_reason == FinishReason::ToolCalls {
-            self.finish_reason = FinishReason::Stop;
-        }
         // From here on the response says that there are no calls: `stand_for` must not add them.
         self.is_bare = false;
         self
     }
 
-    /// Sets the finish reason.
+    /// Sets the finish reason, which is kept with the message. Whether it is
+    /// [`Stop`](FinishReason::Stop) or [`ToolCalls`](FinishReason::ToolCalls) is left to the
+    /// message, which has tool calls or none.
     #[must_use]
     pub fn with_finish_reason(mut self, reason: FinishReason) -> Self {
-        self.finish_reason = reason;
+        self.message.set_finish_reason(reason);
         self
     }
 
@@ -219,10 +202,10 @@ impl ModelResponse {
         &mut self.message
     }
 
-    /// Returns the finish reason.
+    /// Returns the finish reason: that of the [message](Message::finish_reason).
     #[must_use]
     pub fn finish_reason(&self) -> &FinishReason {
-        &self.finish_reason
+        self.message.finish_reason()
     }
 
     /// Returns the token usage.
@@ -302,7 +285,7 @@ impl ModelResponse {
         self.message.tool_calls().next().is_some()
     }
 
-    /// Removes the tool calls from the message, and leaves the finish reason.
+    /// Removes the tool calls from the message.
     pub(crate) fn drop_tool_calls(&mut self) {
         // Checked first, because changing a shared message copies it.
         if self.has_tool_calls() {
@@ -345,9 +328,6 @@ impl ModelResponse {
         let index = first_call.unwrap_or(parts.len());
         parts.splice(index..index, self.message.parts().iter().cloned());
         self.message = message;
-        if self.finish_reason == FinishReason::Stop {
-            self.finish_reason = replaced.finish_reason.clone();
-        }
     }
 }
 
@@ -357,39 +337,5 @@ impl From<Streamed> for ModelResponse {
             attempt: streamed.attempt,
             ..Self::new(streamed.message)
         }
-    }
-}
-
-/// The reason why a model stopped.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum FinishReason {
-    /// The response is complete, or a stop text was reached.
-    #[default]
-    Stop,
-    /// The model called tools.
-    ToolCalls,
-    /// The limit of output tokens or of the context window was reached.
-    Length,
-    /// The provider's content filter stopped the response.
-    ContentFilter,
-    /// The provider interrupted a long turn of its own tools. A call whose messages end with this
-    /// one continues it, which an agent makes by itself, as one of its iterations.
-    PauseTurn,
-    /// Another reason, in the provider's own term.
-    Other(Cow<'static, str>),
-}
-
-impl fmt::Display for FinishReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stop => "stop",
-            Self::ToolCalls => "tool_calls",
-            Self::Length => "length",
-            Self::ContentFilter => "content_filter",
-            Self::PauseTurn => "pause_turn",
-            Self::Other(word) => word,
-        })
     }
 }

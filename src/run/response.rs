@@ -9,7 +9,9 @@ use crate::call::Origin;
 use crate::context::{RunContext, State};
 use crate::conversation::{Checkpoint, ConversationRecord, Head, OrderedMessages};
 use crate::error::{Error, Interrupt, Result};
-use crate::message::{Iter, Message, MessageId, Messages, Part, Role, ToolCall, Usage};
+use crate::message::{
+    FinishReason, Iter, Message, MessageId, Messages, NoAnswer, Part, Role, ToolCall, Usage,
+};
 use crate::stream::EventEmitter;
 
 /// The response of an agent call: the new messages, the usage, and why the run ended. Cloning is
@@ -139,6 +141,37 @@ impl AgentResponse {
     #[must_use]
     pub fn text(&self) -> String {
         self.message().map(Message::text).unwrap_or_default()
+    }
+
+    /// Returns how the model's turn ended that wrote the [final message](Self::message); for one
+    /// that a callback or layer has written, [`Stop`](FinishReason::Stop).
+    ///
+    /// ```
+    /// use tower_agent::model::FinishReason;
+    /// # use tower_agent::testing::{ScriptedModel, Turn};
+    /// # use tower_agent::{Agent, ModelResponse};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let cut = ModelResponse::from_text("The dose is 5").with_finish_reason(FinishReason::Length);
+    /// # let agent = Agent::builder(ScriptedModel::new([Turn::response(cut)])).build()?;
+    /// let response = agent.run("Which dose?").await?;
+    /// assert_eq!(response.finish_reason(), &FinishReason::Length);
+    /// assert_eq!(response.text(), "The dose is 5");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn finish_reason(&self) -> &FinishReason {
+        static STOP: FinishReason = FinishReason::Stop;
+        self.message().map_or(&STOP, Message::finish_reason)
+    }
+
+    /// Returns why the final message is no answer, if it is none. One with tool calls is not final,
+    /// and so neither.
+    #[must_use]
+    pub fn no_answer(&self) -> Option<NoAnswer> {
+        self.message()
+            .map_or(Some(NoAnswer::Empty), Message::no_answer)
     }
 
     /// Returns the final answer as a `T`: the JSON of the [message](Self::message)'s text, or of

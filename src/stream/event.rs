@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind, Interrupt};
-use crate::message::{Part, ProviderData, Usage};
+use crate::message::{FinishReason, Part, ProviderData, Usage};
 use crate::state::StateDelta;
 
 /// An event of a run, and the agent in which it happened.
@@ -146,6 +146,8 @@ pub enum EventKind {
     StepFinished {
         /// The number of the turn in its agent, from 0.
         iteration: u32,
+        /// How the model's turn ended. `None` if the model call has not succeeded.
+        finish_reason: Option<FinishReason>,
     },
     /// A text message starts.
     TextStart {

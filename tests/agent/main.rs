@@ -8,6 +8,7 @@ mod endings;
 mod errors;
 mod explain;
 mod faults;
+mod finish_reasons;
 mod observers;
 mod own_calls;
 mod recordings;

@@ -45,7 +45,7 @@ fn word(event: &Event) -> String {
             format!("< {}: {}", event.invocation.path, error.kind())
         }
         EventKind::StepStarted { iteration } => format!("step {iteration}"),
-        EventKind::StepFinished { iteration } => format!("step {iteration} over"),
+        EventKind::StepFinished { iteration, .. } => format!("step {iteration} over"),
         EventKind::TextStart { .. } => "text".into(),
         EventKind::TextDelta { text, .. } => format!("+{text}"),
         EventKind::TextEnd { .. } => "text over".into(),

@@ -118,7 +118,7 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
         EventKind::StepStarted { iteration } => {
             out.push(Event::step_started(step(&invocation, iteration)));
         }
-        EventKind::StepFinished { iteration } => {
+        EventKind::StepFinished { iteration, .. } => {
             out.push(Event::step_finished(step(&invocation, iteration)));
         }
         EventKind::TextStart { message } => out.push(text_start(&invocation, message)),

@@ -259,10 +259,7 @@ async fn a_refusal_is_text_with_a_reason() {
     let choice = json!({ "message": message, "finish_reason": "stop" });
     let response = read(json!({ "choices": [choice] })).await;
     assert_eq!(response.message().text(), "I cannot.");
-    assert_eq!(
-        response.finish_reason(),
-        &FinishReason::Other("refusal".into())
-    );
+    assert_eq!(response.finish_reason(), &FinishReason::Refusal);
 }
 
 #[tokio::test]

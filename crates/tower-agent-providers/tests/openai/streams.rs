@@ -190,10 +190,7 @@ async fn a_refusal() {
     let response = response.unwrap();
     assert_eq!(deltas, [text("I can"), text("not.")]);
     assert_eq!(response.message().text(), "I cannot.");
-    assert_eq!(
-        response.finish_reason(),
-        &FinishReason::Other("refusal".into())
-    );
+    assert_eq!(response.finish_reason(), &FinishReason::Refusal);
 }
 
 #[tokio::test]

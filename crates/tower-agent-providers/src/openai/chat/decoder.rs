@@ -141,9 +141,7 @@ impl Decoder for ChatReader {
         }
         // Some servers send `stop` beside tool calls; the message itself decides then.
         let reason = match self.finish_reason {
-            None | Some(FinishReason::Stop) if self.is_refusal => {
-                Some(FinishReason::Other("refusal".into()))
-            }
+            None | Some(FinishReason::Stop) if self.is_refusal => Some(FinishReason::Refusal),
             None | Some(FinishReason::Stop) => None,
             reason => reason,
         };

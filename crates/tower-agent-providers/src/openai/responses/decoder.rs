@@ -136,9 +136,7 @@ impl Decoder for ResponsesDecoder {
         CALL_IDS.keep(response.message_mut());
         let response = match self.finish_reason {
             Some(reason) => response.with_finish_reason(reason),
-            None if self.is_refusal => {
-                response.with_finish_reason(FinishReason::Other("refusal".into()))
-            }
+            None if self.is_refusal => response.with_finish_reason(FinishReason::Refusal),
             None => response,
         };
         response.with_usage(self.usage)

@@ -472,10 +472,7 @@ async fn a_refusal_is_known_by_its_pieces() {
     let piece = json!({ "type": "response.refusal.delta", "delta": "No." });
     let response = streamed([piece, completed()]).await.unwrap();
     assert_eq!(response.text(), "No.");
-    assert_eq!(
-        response.finish_reason(),
-        &FinishReason::Other("refusal".into())
-    );
+    assert_eq!(response.finish_reason(), &FinishReason::Refusal);
 }
 
 #[tokio::test]

@@ -117,10 +117,7 @@ pub(crate) async fn a_refusal<C: Column>() {
     let answer = Answer::new([refusal(&["I can", "not."])]);
     for response in both::<C>(&answer).await {
         assert_said::<C>(&response, &answer);
-        assert_eq!(
-            response.finish_reason(),
-            &FinishReason::Other("refusal".into())
-        );
+        assert_eq!(response.finish_reason(), &FinishReason::Refusal);
     }
     assert_eq!(
         read::<C>(streamed::<C>(&answer)).await.texts(),

@@ -163,7 +163,7 @@ async fn a_run_with_the_messages_of_a_paused_turn_continues_it() {
     assert_eq!(seen[1].body["container"], "container_1");
     // That of an earlier turn may have expired.
     assert_eq!(seen[2].body.get("container"), None);
-    assert!(!seen[2].text.contains("is_paused"), "{}", seen[2].text);
+    assert!(!seen[2].text.contains("pause_turn"), "{}", seen[2].text);
 }
 
 #[tokio::test]
