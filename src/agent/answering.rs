@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Message, Metadata};
+use crate::message::{Message, Metadata, NoAnswer};
 use crate::model::{ResponseFormat, Settings, ToolChoice};
-use crate::run::{AgentRequest, AnswerFormat, AnswerMode};
+use crate::run::{AgentRequest, AnswerFormat, AnswerMode, EndReason, InvalidAnswer};
 use crate::tool::{ToolDeclaration, ToolSet};
 
-/// The answer format of a run, and the number of repairs so far.
+/// The answer format of a run.
 pub(super) struct Answering {
     format: AnswerFormat,
-    repairs: u32,
     /// The agent's own instructions and the schema, if the model reads it there.
     instructions: Option<Arc<str>>,
     /// That of the last response of the model.
@@ -28,7 +27,6 @@ impl Answering {
         };
         Some(Self {
             format,
-            repairs: 0,
             instructions,
             metadata: Metadata::default(),
         })
@@ -78,19 +76,74 @@ impl Answering {
         self.format.mode == AnswerMode::Tool
     }
 
-    /// Returns the message that asks for a repair and the error that it answers, if the answer does
-    /// not match.
-    pub(super) fn judge(&mut self, answer: &Message) -> Result<Option<(Message, Error)>> {
-        let Err(invalid) = self.format.check(answer) else {
-            return Ok(None);
+    /// Returns why an answer does not match. One that was cut off may be JSON all the same: half of
+    /// a number is one, and no arguments of the answer's tool are an empty object.
+    pub(super) fn judge(&self, answer: &Message, why: Option<NoAnswer>) -> Option<Rejected> {
+        let checked = match why {
+            Some(why) => Err(InvalidAnswer::none(why, answer)),
+            None => self.format.check(answer),
         };
-        let again = self.format.ask_again(&invalid);
-        let error = self.format.error(invalid, &self.metadata);
-        if self.repairs == self.format.max_repairs {
-            return Err(error);
+        checked.err().map(|invalid| Rejected {
+            again: self.format.ask_again(&invalid),
+            error: self.format.error(invalid, &self.metadata),
+            max: self.format.max_repairs,
+        })
+    }
+}
+
+/// A final answer that is none.
+pub(super) struct Rejected {
+    /// The message that asks for another.
+    pub(super) again: Message,
+    pub(super) error: Error,
+    /// How often a run may ask.
+    pub(super) max: u32,
+}
+
+/// What an agent does if the last response of its model is [no answer](Message::no_answer): cut off,
+/// filtered, refused or empty. An empty response of a callback is an answer.
+///
+/// An answer in a [format](AgentRequest::with_answer_format) is repaired instead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AtNoAnswer {
+    /// Words are returned, with [`EndReason::NoAnswer`]. Without any, the run fails as with
+    /// [`Fail`](Self::Fail).
+    #[default]
+    Tell,
+    /// It is returned, with [`EndReason::NoAnswer`], even if it is empty.
+    Accept,
+    /// The model is asked again, up to this many times in a run. Each is a model call that counts as
+    /// an iteration. After that as with [`Tell`](Self::Tell).
+    AskAgain(u32),
+    /// The run fails with an error of kind [`InvalidAnswer`](ErrorKind::InvalidAnswer), which has
+    /// the answer as [`InvalidAnswer`], and the [checkpoint](Error::checkpoint).
+    Fail,
+}
+
+impl AtNoAnswer {
+    /// Returns the end of the run, or the answer as one that is rejected.
+    pub(super) fn judge(
+        self,
+        answer: &Message,
+        why: NoAnswer,
+        asked: u32,
+    ) -> std::result::Result<EndReason, Rejected> {
+        let max = match self {
+            Self::AskAgain(max) => max,
+            Self::Tell | Self::Accept | Self::Fail => 0,
+        };
+        let has_words = !answer.text().trim().is_empty();
+        if asked >= max && self != Self::Fail && (has_words || self == Self::Accept) {
+            return Ok(EndReason::NoAnswer(why));
         }
-        self.repairs += 1;
-        Ok(Some((again, error)))
+        let message = format!("the model gave no answer: {why}");
+        Err(Rejected {
+            again: Message::user(format!("Your answer does not count: {why}. Answer again.")),
+            error: Error::new(ErrorKind::InvalidAnswer, message)
+                .with_source(InvalidAnswer::none(why, answer)),
+            max,
+        })
     }
 }
 

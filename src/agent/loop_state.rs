@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::agent::{Agent, boxed};
 use super::answer_calls::take_calls;
-use super::answering::Answering;
+use super::answering::{Answering, Rejected};
 use super::loop_config::{LoopConfig, StopWhen};
 use super::progress::Progress;
 use super::tools::ToolTurn;
@@ -19,8 +19,10 @@ use crate::conversation::{
     CallName, NextStep, Paused, Transcript, make_whole, next_step, refusal, step_after,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{CallIds, Message, MessageId, Messages, Part, Role, ToolResult, Usage};
-use crate::model::{FinishReason, ModelRequest, ModelResponse, Settings, Written};
+use crate::message::{
+    CallIds, FinishReason, Message, MessageId, Messages, NoAnswer, Part, Role, ToolResult, Usage,
+};
+use crate::model::{ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
 use crate::run::{AgentRequest, AgentResponse, BoxAgent, EndReason};
@@ -61,6 +63,10 @@ pub(super) struct LoopState<'a> {
     /// The tools that the model receives.
     declarations: Arc<Vec<Arc<ToolDeclaration>>>,
     answering: Option<Box<Answering>>,
+    /// Why the last response of the model is no answer, if it is none.
+    no_answer: Option<NoAnswer>,
+    /// How often the model was asked for another answer.
+    asked_again: u32,
     transcript: Transcript,
     new_from: usize,
     /// The agent's progress before the run paused, if it goes on with one that did.
@@ -131,6 +137,8 @@ impl<'a> LoopState<'a> {
             tools,
             declarations,
             answering,
+            no_answer: None,
+            asked_again: 0,
             transcript,
             new_from,
             iterations: earlier.iterations,
@@ -165,7 +173,9 @@ impl<'a> LoopState<'a> {
             }
             // A reference: a value that is moved out of it would take room in the future twice.
             done = match &self.next_step() {
-                NextStep::Done if self.answering.is_some() => boxed(|| self.judge()).await,
+                NextStep::Done if self.answering.is_some() || self.no_answer.is_some() => {
+                    boxed(|| self.judge()).await
+                }
                 NextStep::Done => Ok(Some(EndReason::Completed)),
                 NextStep::Model if self.is_beyond_limit() && !self.asks_beyond_limit() => {
                     self.limit()
@@ -240,18 +250,28 @@ impl<'a> LoopState<'a> {
         }
     }
 
-    /// Returns the end of the run, unless the model must repair its final answer.
+    /// Returns the end of the run, unless the model must give another final answer.
     async fn judge(&mut self) -> Result<Option<EndReason>> {
-        let Some(answering) = &mut self.answering else {
-            return Ok(Some(EndReason::Completed));
-        };
         let answer = self
             .transcript
             .read(|messages: &Messages| messages.last().cloned());
         let answer = answer.unwrap_or_else(|| Message::assistant(""));
-        let Some((again, error)) = answering.judge(&answer)? else {
-            return Ok(Some(EndReason::Completed));
+        let judged = match (&self.answering, self.no_answer) {
+            (Some(answering), why) => answering
+                .judge(&answer, why)
+                .map_or(Ok(EndReason::Completed), Err),
+            (None, Some(why)) => {
+                let policy = self.config.at_no_answer;
+                policy.judge(&answer, why, self.asked_again)
+            }
+            (None, None) => Ok(EndReason::Completed),
         };
+        let Rejected { again, error, .. } = match judged {
+            Ok(end) => return Ok(Some(end)),
+            Err(rejected) if self.asked_again >= rejected.max => return Err(rejected.error),
+            Err(rejected) => rejected,
+        };
+        self.asked_again += 1;
         // Its id says that it quotes the answer.
         let id = answer.id().map(MessageId::repair);
         self.transcript.push(again.with_optional_id(id.as_ref()));
@@ -283,9 +303,13 @@ impl<'a> LoopState<'a> {
     }
 
     /// Returns whether the conversation ends with a message of an earlier run, so that this run
-    /// needs a response.
+    /// needs a response; or with one that is no answer, of an attempt that has failed with it.
     fn is_to_speak(&self) -> bool {
-        self.transcript.read(Messages::len) == self.new_from
+        let has_asked = self.iterations > self.earlier.iterations;
+        self.transcript.read(|messages| {
+            let has_failed = || messages.last().and_then(Message::no_answer).is_some();
+            messages.len() == self.new_from || (!has_asked && has_failed())
+        })
     }
 
     /// Calls the model. Returns the end of the run if a callback's response ends it.
@@ -301,6 +325,15 @@ impl<'a> LoopState<'a> {
         };
         match result {
             Ok(response) => {
+                self.no_answer = response.message().no_answer();
+                if matches!(
+                    response.origin(),
+                    Origin::Before | Origin::After | Origin::Fallback
+                ) && self.no_answer == Some(NoAnswer::Empty)
+                {
+                    // A callback that says nothing wants to say nothing.
+                    self.no_answer = None;
+                }
                 if let Some(answering) = &mut self.answering {
                     answering.metadata = response.metadata().clone();
                 }

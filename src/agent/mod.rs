@@ -47,6 +47,7 @@ mod typed;
 mod waiting;
 
 pub use self::agent::Agent;
+pub use self::answering::AtNoAnswer;
 pub use self::build_error::BuildError;
 pub use self::builder::AgentBuilder;
 pub use self::explain::{Explained, Explanation, Target, Wrapper};

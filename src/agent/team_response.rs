@@ -1,7 +1,7 @@
 use crate::context::RunContext;
 use crate::conversation::{CallName, OrderedMessages, make_whole};
 use crate::error::{Error, Interrupt};
-use crate::message::{Message, Messages};
+use crate::message::{Message, Messages, NoAnswer, Role};
 use crate::run::{AgentRequest, AgentResponse, EndReason};
 
 /// Collects the messages of agents that work for another, and makes its response of them.
@@ -11,6 +11,8 @@ pub(super) struct TeamResponse {
     iterations: u32,
     /// The open interrupts of all members.
     interrupts: Vec<Interrupt>,
+    /// Why one of the members has given no answer.
+    no_answer: Option<NoAnswer>,
 }
 
 impl TeamResponse {
@@ -22,6 +24,7 @@ impl TeamResponse {
             new_from,
             iterations,
             interrupts: Vec::new(),
+            no_answer: None,
         }
     }
 
@@ -35,8 +38,10 @@ impl TeamResponse {
         self.messages.hand_over()
     }
 
-    /// Adds a member's new messages, and counts its calls and interrupts.
+    /// Adds a member's new messages, and counts its calls and interrupts. Its answer is that of the
+    /// team.
     pub(super) fn add(&mut self, response: &AgentResponse) {
+        self.no_answer = None;
         self.add_messages(response.new_messages());
         self.count(response);
     }
@@ -44,9 +49,14 @@ impl TeamResponse {
     pub(super) fn add_messages<'a>(&mut self, messages: impl Iterator<Item = &'a Message>) {
         // Parallel members finish in any order; the transcript does not depend on it.
         let before = self.messages.len();
+        let mut no_answer = None;
         for message in messages {
+            if message.role() == Role::Assistant {
+                no_answer = message.no_answer();
+            }
             self.messages.push(message.clone());
         }
+        self.no_answer = self.no_answer.or(no_answer);
         self.messages.order_last(self.messages.len() - before);
     }
 
@@ -73,7 +83,10 @@ impl TeamResponse {
     /// otherwise with `end`.
     pub(super) fn response(self, context: &RunContext, end: EndReason) -> AgentResponse {
         let end = if self.interrupts.is_empty() {
-            end
+            match self.no_answer {
+                Some(why) if end == EndReason::Completed => EndReason::NoAnswer(why),
+                _ => end,
+            }
         } else {
             // All of them at once, so that one resumed run can answer them.
             let interrupt = Error::interrupt_all(self.interrupts);

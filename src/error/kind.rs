@@ -48,7 +48,8 @@ pub enum ErrorKind {
     UnknownTool,
     /// The arguments from the model do not match the tool's parameters.
     InvalidArguments,
-    /// The final answer does not match the type that the caller asked for.
+    /// The final answer does not match the type that the caller asked for, or is [no
+    /// answer](crate::message::NoAnswer).
     InvalidAnswer,
     /// The agent reached its limit of model calls.
     MaxIterations,

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::{Error, ErrorKind};
-use crate::message::{Message, Metadata, Part};
+use crate::message::{Message, Metadata, NoAnswer, Part};
 use crate::model::{ResponseFormat, format_name};
 use crate::tool::{AnswerSchema, InvalidArguments};
 
@@ -75,7 +75,7 @@ pub enum AnswerMode {
     Text,
 }
 
-/// A final answer that does not match its type.
+/// A final answer that does not match its type, or is none.
 ///
 /// [`Error::downcast_ref`] finds it in an error of kind
 /// [`InvalidAnswer`](ErrorKind::InvalidAnswer).
@@ -239,6 +239,15 @@ pub(super) fn parse_as<T: DeserializeOwned + JsonSchema>(message: &Message) -> R
 }
 
 impl InvalidAnswer {
+    /// Creates it for a message that is no answer.
+    pub(crate) fn none(why: NoAnswer, message: &Message) -> Self {
+        Self {
+            field: String::new(),
+            problem: why.to_string(),
+            answer: message.text(),
+        }
+    }
+
     fn into_error(self, of: &str) -> Error {
         let message = format!("the answer is not a `{of}`: {self}");
         Error::new(ErrorKind::InvalidAnswer, message).with_source(self)

@@ -80,6 +80,9 @@ pub enum EndReason {
     Interrupted(Arc<[Interrupt]>),
     /// The limit of model calls was reached.
     IterationLimit,
+    /// The last response of the model, or of a member of a team, is no answer; see
+    /// [`AtNoAnswer`](crate::agent::AtNoAnswer).
+    NoAnswer(NoAnswer),
 }
 
 impl EndReason {

@@ -25,7 +25,7 @@ impl<T: DeserializeOwned + JsonSchema> TypedResponse<T> {
         // An interrupted run has no answer yet, and one that was ended early may have none: only a
         // completed run must have one.
         let value = match (response.parse(), response.end_reason()) {
-            (Err(error), EndReason::Completed) => return Err(error),
+            (Err(error), EndReason::Completed | EndReason::NoAnswer(_)) => return Err(error),
             (parsed, _) => parsed.ok(),
         };
         Ok(Self { value, response })

@@ -244,7 +244,8 @@ pub enum EventKind {
         message: Arc<str>,
     },
     /// The final answer does not match the run's
-    /// [answer format](crate::AgentRequest::with_answer_format). The model is told the problem in a
+    /// [answer format](crate::AgentRequest::with_answer_format), or is
+    /// [none](crate::agent::AtNoAnswer). The model is told the problem in a
     /// user message of the transcript, and answers again as another message.
     AnswerRejected {
         /// The error, of kind [`InvalidAnswer`](crate::ErrorKind::InvalidAnswer).

@@ -9,6 +9,7 @@ mod errors;
 mod explain;
 mod faults;
 mod finish_reasons;
+mod no_answers;
 mod observers;
 mod own_calls;
 mod recordings;

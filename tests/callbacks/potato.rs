@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use tower_agent::agent::AtNoAnswer;
 use tower_agent::callback::{Bundle, Outcome, before_model};
 use tower_agent::compat::{Hooks, Semantics};
+use tower_agent::message::NoAnswer;
 use tower_agent::testing::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, Callback, EndReason, Error, ErrorKind, Message, ModelRequest,
@@ -188,14 +190,20 @@ async fn the_length_guard_cuts_by_characters_and_ends_the_run() {
         for semantics in both() {
             let model = ScriptedModel::new([Turn::from_text(answer)]);
             let guard = LengthGuard { max_chars: 6 };
-            let agent = builder(&model, semantics).callbacks(guard).build().unwrap();
+            // There, an empty answer is one like any other.
+            let agent = builder(&model, semantics).at_no_answer(AtNoAnswer::Accept);
+            let agent = agent.callbacks(guard).build().unwrap();
 
             let response = agent.run("?").await.unwrap();
 
             model.assert_done();
+            let end = match kept {
+                "" => EndReason::NoAnswer(NoAnswer::Empty),
+                _ => EndReason::Completed,
+            };
             assert_eq!(
                 (response.text().as_str(), response.end_reason()),
-                (kept, &EndReason::Completed)
+                (kept, &end)
             );
             // The next run reads the text that stands, not the one that was cut.
             assert_eq!(response.messages().last().unwrap().text(), kept);

@@ -427,7 +427,7 @@ async fn a_team_side_by_side_that_is_dropped_at_any_event_leaves_no_call_to_anot
             // One that has answered may be asked again.
             guarded(
                 name,
-                &ScriptedModel::new(turns.into_iter().chain([Turn::from_text("")])),
+                &ScriptedModel::new(turns.into_iter().chain([Turn::from_text("Again.")])),
                 &wiped,
             )
         };

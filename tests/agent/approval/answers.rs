@@ -340,7 +340,7 @@ async fn a_yes_after_a_no_runs_nothing() {
     let model = ScriptedModel::new([
         Turn::tool("pay", amount(7)),
         Turn::from_text("no"),
-        Turn::from_text(""),
+        Turn::from_text("still no"),
     ]);
     let agent = guarded(&model, &log).build().unwrap();
     let paused = agent.run("?").await.unwrap();

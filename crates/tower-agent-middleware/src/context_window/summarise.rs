@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use tower_agent::Request;
+use tower_agent::agent::AtNoAnswer;
 use tower_agent::context::RunContext;
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::{Message, MessageId};
@@ -158,6 +159,8 @@ impl SummaryCall<'_> {
         }
         let summariser = Agent::builder(self.model.clone())
             .name(agent_name(last))
+            // Half a summary would stand for messages that nobody reads again.
+            .at_no_answer(AtNoAnswer::Fail)
             .build()
             .map_err(|error| Error::new(ErrorKind::InvalidRequest, error.to_string()))?;
         let response = summariser.run(request).await?;

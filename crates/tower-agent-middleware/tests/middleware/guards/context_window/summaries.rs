@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use test_support::property::cases;
 use tower::{Layer, ServiceExt};
 use tower_agent::message::{Messages, ToolCall};
+use tower_agent::model::FinishReason;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, StablePrefixLayer, Turn};
 use tower_agent::{
@@ -295,6 +296,54 @@ async fn a_summariser_that_fails_stops_no_run_and_its_part_is_made_up_for() {
     let requests = model.requests();
     assert!(requests.iter().any(notes));
     assert!(!notes(requests.last().unwrap()));
+}
+
+/// A refusal became the summary, and what it stood for was read by nobody again.
+#[tokio::test]
+async fn what_is_no_summary_is_not_kept_and_its_messages_are_read_again() {
+    let ends = |text: &str, reason| {
+        Turn::response(ModelResponse::from_text(text).with_finish_reason(reason))
+    };
+    for bad in [
+        Turn::from_text(""),
+        Turn::from_text(" \n"),
+        ends("The user wanted to", FinishReason::Length),
+        ends("The user", FinishReason::ContentFilter),
+        ends("I cannot.", FinishReason::Refusal),
+    ] {
+        let good = Turn::from_text("A good summary.");
+        let small = ScriptedModel::new([bad, good.clone(), good]);
+        let model = ScriptedModel::new([Turn::from_text("one"), Turn::from_text("two")]);
+        let window = ContextWindow::new(3_000).cut_to(1_500);
+        let window = window.summariser(small.clone());
+        let agent = Agent::builder(model.clone()).on_model(window);
+        let agent = agent.build().unwrap();
+        let history = (0..20).flat_map(|number| {
+            let asks = format!("question {number} {}", "q".repeat(360));
+            [Message::user(asks), Message::assistant("a".repeat(360))]
+        });
+        let request = AgentRequest::conversation(history.collect::<Vec<_>>());
+        let first = agent.run(request.with_message("Now?")).await.unwrap();
+        let more = format!("And then? {}", "x".repeat(8_000));
+        let resumed = AgentRequest::resume(first.checkpoint()).with_message(more);
+        agent.run(resumed).await.unwrap();
+
+        let mut read = String::new();
+        for request in &small.requests()[1..] {
+            read.push_str(&question(request));
+        }
+        for request in model.requests() {
+            for message in request.messages() {
+                read.push_str(&message.text());
+                assert!(!message.text().contains("The user"), "{message:?}");
+                assert!(!message.text().contains("I cannot"), "{message:?}");
+            }
+        }
+        for number in 0..20 {
+            assert!(read.contains(&format!("question {number} ")), "{number}");
+        }
+        assert!(read.contains("A good summary."));
+    }
 }
 
 /// A summariser bypassed the hook chain: here it is a part of the run, for a budget as for any
