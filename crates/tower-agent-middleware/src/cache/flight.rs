@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 use std::fmt;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,11 +13,12 @@ use futures_util::stream::StreamExt;
 use tokio::time::Instant;
 use tower::Service;
 
-use super::key::CacheKey;
+use super::key::{CacheKey, CallKey, FoundNames, Identity};
 use super::log::{Log, Position, Step};
 use super::replay::Cacheable;
 use crate::lock::lock;
 use crate::ours::ours;
+use tower_agent::RunContext;
 use tower_agent::call::Request;
 use tower_agent::error::{BoxError, Error, ErrorKind, Result, panic_message};
 use tower_agent::stream::{Attempt, EventStream};
@@ -43,7 +44,7 @@ struct RunningCall<R: Request> {
     number: u64,
     call: WeakShared<BoxFuture<'static, Result<R::Response>>>,
     log: Arc<Log>,
-    bill: Arc<SharedBill>,
+    shared: Arc<Shareable>,
 }
 
 #[derive(Clone)]
@@ -53,28 +54,34 @@ struct Stored<T> {
     until: Option<Instant>,
 }
 
-/// The one payment for a call that several have made.
-#[derive(Debug, Default)]
-struct SharedBill {
+/// What those who follow a call know of whoever began it.
+struct Shareable {
+    /// The one payment for the call was made.
     is_paid: AtomicBool,
     /// Who began the call was dropped, so that somebody else pays.
     is_left: AtomicBool,
+    /// The end of the call has names of the conversation in which it was made.
+    is_private: AtomicBool,
+    /// The run in which it was made.
+    context: RunContext,
 }
 
 /// A call that runs, for one of those who follow it.
 struct Flight<T: Clone> {
     call: SharedCall<T>,
     log: Arc<Log>,
-    bill: Arc<SharedBill>,
+    shared: Arc<Shareable>,
     is_leader: bool,
 }
 
 /// The way in which a call is answered.
 enum Found<R: Request, S> {
-    Stored(R::Response),
+    /// From the store. The service is for the case that it has names of this conversation.
+    Stored(R::Response, S),
     /// By a call that this one has begun.
     Begun(Flight<R::Response>),
-    /// By a call that runs. The service is for the case that its run ends.
+    /// By a call that runs. The service is for the case that its run ends, or that its end is of no
+    /// use in this conversation.
     Running(Flight<R::Response>, S),
 }
 
@@ -104,7 +111,7 @@ impl<R: Cacheable> Responses<R> {
     /// Answers a call: from the store, from a call that runs, or by calling `inner`.
     pub(super) async fn answer<S>(
         self: Arc<Self>,
-        key: CacheKey,
+        key: CallKey,
         inner: S,
         request: R,
     ) -> Result<R::Response>
@@ -114,48 +121,62 @@ impl<R: Cacheable> Responses<R> {
     {
         let mut inner = inner;
         loop {
-            match self.find(key, inner, &request) {
-                Found::Stored(response) => return request.renew(&response, None, false).await,
+            match self.find(&key, inner, &request) {
+                Found::Stored(response, _) if is_readable(&key, &request, &response) => {
+                    return request.renew(&response, None, false).await;
+                }
+                Found::Stored(_, mut unused) => return unused.call(request).await.map_err(ours),
                 Found::Begun(flight) => {
                     let followed = flight.follow(&request).await?;
                     return followed.respond(&request).await;
                 }
                 Found::Running(flight, unused) => {
                     let followed = flight.follow(&request).await?;
-                    if !followed.is_of_another_run() {
-                        return followed.respond(&request).await;
+                    let mut unused = unused;
+                    if followed.is_of_another_run() {
+                        inner = unused;
+                        continue;
                     }
-                    inner = unused;
+                    let is_private = followed.flight.is_private();
+                    match &followed.result {
+                        Err(_) if !is_private => {}
+                        Ok(response) if !is_private && is_readable(&key, &request, response) => {}
+                        // Not once more by way of the others: each would wait for all before it.
+                        _ => return unused.call(request).await.map_err(ours),
+                    }
+                    return followed.respond(&request).await;
                 }
             }
         }
     }
 
-    fn find<S>(self: &Arc<Self>, key: CacheKey, inner: S, request: &R) -> Found<R, S>
+    fn find<S>(self: &Arc<Self>, key: &CallKey, inner: S, request: &R) -> Found<R, S>
     where
         S: Service<R, Response = R::Response, Error: Into<BoxError>> + Send + 'static,
         S::Future: Send + 'static,
     {
         let mut flights = lock(&self.flights);
-        if let Some(flight) = flights.by_key.get(&key).and_then(RunningCall::join) {
+        if let Some(flight) = flights.by_key.get(&key.key).and_then(RunningCall::join) {
             return Found::Running(flight, inner);
         }
         // Under the lock: a call that ends is stored before it is removed.
-        if let Some(stored) = self.stored.get(&key)
+        if let Some(stored) = self.stored.get(&key.key)
             && stored.until.is_none_or(|until| Instant::now() < until)
         {
-            return Found::Stored(stored.response);
+            return Found::Stored(stored.response, inner);
         }
         flights.begun += 1;
         let number = flights.begun;
         let log = Arc::new(Log::new());
-        let bill = Arc::<SharedBill>::default();
+        let shared = Arc::new(Shareable::new(request.context().clone()));
+        let (upstream, events) = request.clone().watched();
         let landing = Landing {
             responses: self.clone(),
-            key,
+            key: key.clone(),
+            request: upstream.clone(),
+            shared: shared.clone(),
             number,
         };
-        let (upstream, events) = request.clone().watched();
         let call = run(inner, upstream, events, log.clone(), landing);
         let call = call.boxed().shared();
         if let Some(weak) = call.downgrade() {
@@ -163,14 +184,14 @@ impl<R: Cacheable> Responses<R> {
                 number,
                 call: weak,
                 log: log.clone(),
-                bill: bill.clone(),
+                shared: shared.clone(),
             };
-            flights.by_key.insert(key, entry);
+            flights.by_key.insert(key.key, entry);
         }
         Found::Begun(Flight {
             call,
             log,
-            bill,
+            shared,
             is_leader: true,
         })
     }
@@ -229,18 +250,59 @@ where
             result
         }
     };
-    if let Ok(response) = &result {
-        landing.responses.store(landing.key, response);
-    }
-    drop(landing);
+    landing.end(&result);
     result
+}
+
+/// Returns whether a response says in this conversation what it has said where it was made.
+fn is_readable<R: Cacheable>(key: &CallKey, request: &R, response: &R::Response) -> bool {
+    let mut found = FoundNames::new(request.context());
+    R::find_names(response, &mut found).is_ok() && key.covers(&found)
 }
 
 /// Removes a call that has ended or was dropped.
 struct Landing<R: Cacheable> {
     responses: Arc<Responses<R>>,
-    key: CacheKey,
+    key: CallKey,
+    request: R,
+    shared: Arc<Shareable>,
     number: u64,
+}
+
+impl<R: Cacheable> Landing<R> {
+    /// Stores the response of the call, if it may be replayed anywhere.
+    fn end(self, result: &Result<R::Response>) {
+        let is_shareable = self.is_shareable(result);
+        let is_private = &self.shared.is_private;
+        is_private.store(!is_shareable, Ordering::Release);
+        if let Ok(response) = result
+            && is_shareable
+        {
+            self.responses.store(self.key.key, response);
+        }
+    }
+
+    /// Returns whether the end of the call is of use in other conversations.
+    fn is_shareable(&self, result: &Result<R::Response>) -> bool {
+        let context = self.request.context();
+        if !context.has_names() {
+            return true;
+        }
+        let found = || {
+            // In the request as well: a part of the run may have declared its names in the call.
+            let mut identity = Identity::new(context);
+            self.request.identify(&mut identity)?;
+            let mut found = identity.into_names();
+            match result {
+                Ok(response) => R::find_names(response, &mut found)?,
+                Err(error) => found.look(&format!("{error:?} {:?}", error.model_message()))?,
+            }
+            Ok::<_, Error>(found)
+        };
+        // To find names is code of others, whose panic would reach everybody who follows.
+        let found = catch_unwind(AssertUnwindSafe(found));
+        found.is_ok_and(|found| found.is_ok_and(|found| self.key.covers(&found)))
+    }
 }
 
 impl<R: Cacheable> Drop for Landing<R> {
@@ -248,10 +310,10 @@ impl<R: Cacheable> Drop for Landing<R> {
         let by_key = &mut lock(&self.responses.flights).by_key;
         // Another may have begun since.
         if by_key
-            .get(&self.key)
+            .get(&self.key.key)
             .is_some_and(|entry| entry.number == self.number)
         {
-            by_key.remove(&self.key);
+            by_key.remove(&self.key.key);
         }
     }
 }
@@ -261,7 +323,7 @@ impl<R: Request> RunningCall<R> {
         Some(Flight {
             call: self.call.upgrade()?,
             log: self.log.clone(),
-            bill: self.bill.clone(),
+            shared: self.shared.clone(),
             is_leader: false,
         })
     }
@@ -285,6 +347,8 @@ impl<T: Clone + Send + Sync + 'static> Flight<T> {
         loop {
             while let Some(step) = self.log.next(&mut position) {
                 match (step, request.sink()) {
+                    // A name could be in the pieces to come, when those so far have been read.
+                    _ if !self.is_live(request) => attempt = None,
                     (Step::Piece(piece), Some(sink)) => {
                         let attempt = attempt.get_or_insert_with(|| sink.open());
                         attempt.send(piece).await?;
@@ -308,8 +372,19 @@ impl<T: Clone + Send + Sync + 'static> Flight<T> {
     }
 
     fn pays(&self) -> bool {
-        let may_pay = self.is_leader || self.bill.is_left.load(Ordering::Acquire);
-        may_pay && !self.bill.is_paid.swap(true, Ordering::AcqRel)
+        let may_pay = self.is_leader || self.shared.is_left.load(Ordering::Acquire);
+        may_pay && !self.shared.is_paid.swap(true, Ordering::AcqRel)
+    }
+
+    /// Returns whether the pieces can be shown as they come.
+    fn is_live(&self, request: &impl Request) -> bool {
+        let has_names = || self.shared.context.has_names() || request.context().has_names();
+        self.is_leader || !has_names()
+    }
+
+    /// Returns whether the end is of no use outside the conversation in which the call was made.
+    fn is_private(&self) -> bool {
+        self.shared.is_private.load(Ordering::Acquire)
     }
 }
 
@@ -337,7 +412,18 @@ impl<T: Clone + Send + Sync + 'static> Followed<T> {
 impl<T: Clone> Drop for Flight<T> {
     fn drop(&mut self) {
         if self.is_leader {
-            self.bill.is_left.store(true, Ordering::Release);
+            self.shared.is_left.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Shareable {
+    fn new(context: RunContext) -> Self {
+        Self {
+            is_paid: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
+            is_private: AtomicBool::new(false),
+            context,
         }
     }
 }

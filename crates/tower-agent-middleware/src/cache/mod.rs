@@ -49,12 +49,30 @@
 //! # }
 //! ```
 //!
+//! # What belongs to one conversation
+//!
+//! A numbered [placeholder](crate::redact#numbered-placeholders), or a reference to a [hidden
+//! result](crate::flow#hidden-results), means something in one conversation alone. What writes such
+//! names [declares](tower_agent::RunContext::declare_names) them, as a layer of your own can, and
+//! then a call is equal to another only if the names in it mean the same: `balance("[email-1]")` is
+//! another call for another person. A response with a name that is not in its request is for
+//! whoever made the call. It is not stored, those who follow the call make one of their own, and so
+//! they do if it fails with such a name.
+//!
+//! Since a name may come at the end, those who follow a call are streamed its response once it is
+//! complete, if a part of the run has declared names.
+//!
+//! A tool that reads more of its conversation than its arguments, such as the session's state, is
+//! not answered by them: do not declare it as pure.
+//!
 //! # Where to layer it
 //!
 //! Outside of everything that costs: the [retry](crate::retry), the [rate
 //! limit](crate::rate_limit), the [time limit](crate::timeout). Guards belong outside: one inside
-//! does not see a call that is replayed. The calls inside belong to the run that began them, with
-//! its data and its cancellation.
+//! does not see a call that is replayed. A [redaction](crate::redact) hides and restores where it
+//! must, wherever it is registered; [input](crate::redact::Redact::redact_input) that it hides
+//! outside the cache lets more answers be of use to others. The calls inside belong to the run that
+//! began them, with its data and its cancellation.
 
 mod flight;
 mod key;

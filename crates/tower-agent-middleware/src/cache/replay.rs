@@ -1,6 +1,6 @@
 use std::future::Future;
 
-use super::key::Hash;
+use super::key::{FoundNames, Identity};
 use tower_agent::call::{Origin, Request};
 use tower_agent::error::Result;
 use tower_agent::message::{Message, Metadata};
@@ -21,9 +21,11 @@ impl Cacheable for ToolRequest {}
 
 /// The parts of a call that a cache needs.
 pub trait Replay: Request {
-    /// Adds everything to the hash that the response depends on, and returns whether it may be
-    /// cached.
-    fn identify(&self, hash: &mut Hash) -> Result<bool>;
+    /// Adds everything that the response depends on, and returns whether it may be cached.
+    fn identify(&self, identity: &mut Identity<'_>) -> Result<bool>;
+
+    /// Looks for names of the conversation in a response.
+    fn find_names(response: &Self::Response, found: &mut FoundNames<'_>) -> Result<()>;
 
     /// Returns the request with a sink of its own and the events there, if it has a sink.
     fn watched(self) -> (Self, Option<EventStream>);
@@ -45,17 +47,22 @@ pub trait Replay: Request {
 }
 
 impl Replay for ModelRequest {
-    fn identify(&self, hash: &mut Hash) -> Result<bool> {
-        hash.add("model")?;
-        hash.add(&self.instructions())?;
-        hash.add(&self.messages().len())?;
+    fn identify(&self, identity: &mut Identity<'_>) -> Result<bool> {
+        identity.add("model")?;
+        identity.add(&self.instructions())?;
+        identity.add(&self.messages().len())?;
         for message in self.messages() {
             // Without its id, which is another in each conversation.
-            hash.add(&(message.role(), message.parts(), message.provider()))?;
+            identity.add(&(message.role(), message.parts(), message.provider()))?;
         }
-        hash.add(self.tools())?;
-        hash.add(self.settings())?;
+        identity.add(self.tools())?;
+        identity.add(self.settings())?;
         Ok(true)
+    }
+
+    fn find_names(response: &ModelResponse, found: &mut FoundNames<'_>) -> Result<()> {
+        let message = response.message();
+        found.look(&(message.parts(), message.provider()))
     }
 
     fn watched(self) -> (Self, Option<EventStream>) {
@@ -136,13 +143,21 @@ fn without_id(message: &Message) -> Message {
 }
 
 impl Replay for ToolRequest {
-    fn identify(&self, hash: &mut Hash) -> Result<bool> {
-        hash.add("tool")?;
-        hash.add(self.name())?;
-        hash.add(self.arguments())?;
+    fn identify(&self, identity: &mut Identity<'_>) -> Result<bool> {
         // The effect of a tool would be missing, even if a second one did no harm.
         let declaration = self.declaration();
-        Ok(declaration.is_some_and(|tool| tool.effect() == Effect::Pure))
+        if declaration.is_none_or(|tool| tool.effect() != Effect::Pure) {
+            return Ok(false);
+        }
+        identity.add("tool")?;
+        identity.add(self.name())?;
+        identity.add(self.arguments())?;
+        Ok(true)
+    }
+
+    fn find_names(response: &ToolResponse, found: &mut FoundNames<'_>) -> Result<()> {
+        found.look(response.value())?;
+        found.look(&response.parts())
     }
 
     fn watched(self) -> (Self, Option<EventStream>) {

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use tower::Service;
 
 use super::flight::Responses;
-use super::key::{CacheKey, Hash};
+use super::key::{CallKey, Identity};
 use super::replay::Cacheable;
 use crate::admission::take_ready;
 use crate::key_of::KeyOf;
@@ -65,16 +65,16 @@ where
 }
 
 /// Returns the key of a call, or `None` if it must not be cached.
-fn key_of<R: Cacheable>(request: &R, tenant: &str) -> Result<Option<CacheKey>> {
+fn key_of<R: Cacheable>(request: &R, tenant: &str) -> Result<Option<CallKey>> {
     if tenant.is_empty() {
         let message = "the tenant of this call is empty; its response could be another's";
         let error = Error::new(ErrorKind::InvalidRequest, message);
         return Err(error.with_call(CallSite::of(request)));
     }
-    let mut hash = Hash::default();
-    hash.add(tenant)?;
-    let is_cacheable = request.identify(&mut hash)?;
-    Ok(is_cacheable.then(|| hash.into_key()))
+    let mut identity = Identity::new(request.context());
+    identity.add(tenant)?;
+    let is_cacheable = request.identify(&mut identity)?;
+    is_cacheable.then(|| identity.into_key()).transpose()
 }
 
 impl<S: Clone, R: Cacheable> Clone for Cache<S, R> {

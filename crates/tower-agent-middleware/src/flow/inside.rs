@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::json;
-use tower_agent::context::RunContext;
+use tower_agent::context::{Names, RunContext};
 
 use super::label::Label;
 
@@ -17,7 +17,11 @@ pub(super) fn note_read(agent: &RunContext, label: &Label) {
     let Some(key) = agent.outer_call_key(INSIDE) else {
         return;
     };
-    let state = agent.private_state();
+    note(agent, key, label);
+}
+
+fn note(context: &RunContext, key: String, label: &Label) {
+    let state = context.private_state();
     let earlier: Option<Label> = state.read(&key, |value| Label::deserialize(value?).ok());
     let joined = earlier
         .as_ref()
@@ -26,7 +30,15 @@ pub(super) fn note_read(agent: &RunContext, label: &Label) {
         // With every label and not once: the changes of a call may be all that is replayed.
         state.set(ANY_INSIDE, true);
         state.set(key, json!(joined));
+        context.declare_names(INSIDE, own_name);
     }
+}
+
+/// Returns a name that is in every text of a call in which something was read. A cache must not
+/// replay its response: another conversation would have no label for it.
+fn own_name(call: &RunContext, _: &str) -> Names {
+    let path = noted_inside(call).map(|_| (INSIDE.to_owned(), call.call_path()));
+    path.into_iter().collect()
 }
 
 /// Returns the label of what agents have read that work in this tool call. `None` if none has read

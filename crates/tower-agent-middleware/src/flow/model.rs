@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use tower_agent::call::Request;
+use tower_agent::call::{Origin, Request};
 use tower_agent::callback::{Action, Callback, before_model};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::{Messages, Role};
@@ -48,6 +48,7 @@ impl Callback<ModelRequest> for OutermostReading {
         request.extensions_mut().insert(reading);
         if self.may_hide {
             let run = FlowRun::of(request.context())?;
+            run.declare_references(request.context());
             run.tools.apply(request);
         }
         Ok(Action::Continue)
@@ -71,9 +72,15 @@ impl Callback<ModelRequest> for OutermostReading {
         // A callback or a layer has answered in place of the model, perhaps after the model had
         // failed.
         let is_given = sent.is_none() || response.is_given();
+        let is_replayed = sent.is_none() && response.origin() == Origin::Replay;
         let mut sum = sent.unwrap_or_else(|| reading.sum.clone());
         if is_given {
             sum.add(&Sum::of(self.settings.callbacks.clone()));
+        }
+        if is_replayed {
+            // The model had read them when it gave this response.
+            sum.add(&label_of_tools(&self.settings, request));
+            note_read(request.context(), &sum.label);
         }
         let Sum { label, sources } = sum;
         // The message that callbacks have written in place of the model's may have an id of its
@@ -137,6 +144,15 @@ fn note_sent(settings: &FlowSettings, request: &ModelRequest) -> Result<()> {
     {
         sum.add(&Sum::of(settings.callbacks.clone()));
     }
+    sum.add(&label_of_tools(settings, request));
+    note_read(request.context(), &sum.label);
+    lock(&reading.sent).get_or_insert_default().add(&sum);
+    Ok(())
+}
+
+/// Returns the label of what the tools of a request tell the model.
+fn label_of_tools(settings: &FlowSettings, request: &ModelRequest) -> Sum {
+    let mut sum = Sum::of(Label::trusted());
     for tool in &request.settings().server_tools {
         // The result of such a tool is a part of the model's own message.
         let name = tool.kind.name();
@@ -153,9 +169,7 @@ fn note_sent(settings: &FlowSettings, request: &ModelRequest) -> Result<()> {
             });
         }
     }
-    note_read(request.context(), &sum.label);
-    lock(&reading.sent).get_or_insert_default().add(&sum);
-    Ok(())
+    sum
 }
 
 /// Returns how many calls the message of the model has that comes before this one in the

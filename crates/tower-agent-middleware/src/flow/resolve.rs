@@ -1,11 +1,13 @@
 //! References to variables in the arguments of a call.
 
 use serde_json::Value;
+use tower_agent::context::{Names, RunContext};
 
 use super::book::{Book, existed_before};
 use super::label::Label;
 use super::place::TurnId;
 use super::pointer::steps;
+use super::steps::is_of_name;
 
 /// The value of a reference, where it was put into the arguments.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,6 +143,26 @@ fn as_reference(value: &Value) -> Option<String> {
     let name = entries.get("$ref")?.as_str()?;
     // Others are of somebody else's, such as those in a JSON Schema.
     name.starts_with('@').then(|| name.to_owned())
+}
+
+/// Returns the references in a text, with the value of each variable. A value of an object that is
+/// a reference is such a text.
+pub(super) fn references(context: &RunContext, text: &str) -> Names {
+    let book = Book::of(context);
+    let mut found = Names::new();
+    for (at, _) in text.match_indices('@') {
+        let end = text[at + 1..].find(|c| !is_of_name(c));
+        let name = end.map_or(&text[at..], |end| &text[at..=at + end]);
+        // The stop of a sentence is not a part of it.
+        let name = name.trim_end_matches('.');
+        let variable = book.variable(name);
+        // Of what has no value, only what stands where the guard looks for references.
+        if variable.is_some() || at == 0 || text[..at].ends_with("{{") {
+            let value = variable.map(|variable| variable.value.to_string());
+            found.insert(name.to_owned(), value.unwrap_or_default());
+        }
+    }
+    found
 }
 
 /// Returns whether a value may contain a reference.

@@ -1,5 +1,6 @@
 //! Data that the guard has while a run lasts: no other run needs it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tower_agent::context::RunContext;
@@ -8,6 +9,7 @@ use tower_agent::message::{Message, MessageId, Messages};
 use tower_agent::model::ModelRequest;
 
 use super::label::Label;
+use super::resolve::references;
 use super::sum::Sum;
 use super::widen::Widened;
 use crate::lock::lock;
@@ -23,6 +25,7 @@ pub(super) struct FlowRun {
     read: Mutex<Vec<Known>>,
     /// The tools as the model reads them.
     pub(super) tools: Widened,
+    has_declared: AtomicBool,
 }
 
 /// A tool call that is being made.
@@ -82,6 +85,13 @@ impl FlowRun {
             return Ok(Arc::clone(&known));
         }
         Ok(values.update(RUN, |new: &mut Arc<Self>| new.clone())?)
+    }
+
+    /// Declares references as names of the conversation.
+    pub(super) fn declare_references(&self, context: &RunContext) {
+        if !self.has_declared.swap(true, Ordering::AcqRel) {
+            context.declare_names(RUN, references);
+        }
     }
 
     /// Forgets the labels of what models have read: one of them has changed.

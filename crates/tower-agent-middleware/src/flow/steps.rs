@@ -8,11 +8,17 @@ pub(super) fn variable_name(context: &RunContext) -> String {
     let mut name = String::from("@");
     for character in own_steps(&context.step_path(), true).join("/").chars() {
         match character {
-            'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' | '.' | '/' => name.push(character),
+            '%' => name.push_str("%25"),
+            plain if is_of_name(plain) => name.push(plain),
             other => name.push_str(&format!("%{:X}", u32::from(other))),
         }
     }
     name
+}
+
+/// Returns whether a character may stand in the name of a variable, after the `@`.
+pub(super) fn is_of_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.' | '/' | '%')
 }
 
 /// Returns the steps of a path below the first agent that works in the innermost tool call around

@@ -21,7 +21,7 @@ use tower_agent::{AgentRequest, AgentResponse};
 impl Redact {
     fn in_run(&self, context: &RunContext) -> Result<Hider> {
         let vault = if self.is_numbered() {
-            Some(Vault::of(context)?)
+            Some(Vault::of(context, self.rules.kinds())?)
         } else {
             None
         };
@@ -136,8 +136,8 @@ impl Redact {
                 return None;
             }
             // Without its texts the question shows the placeholders.
-            let vault = Vault::of(request.context()).ok()?;
             let kinds = redact.rules.kinds();
+            let vault = Vault::of(request.context(), kinds).ok()?;
             hide::value(arguments, &|text| vault.reveal(kinds, text))
         });
         Ok(())
@@ -146,7 +146,7 @@ impl Redact {
     /// Fails if a placeholder has no original text; otherwise restores the originals if the tool
     /// may receive them.
     fn restore(&self, request: &mut ToolRequest) -> Result<()> {
-        let vault = Vault::of(request.context())?;
+        let vault = Vault::of(request.context(), self.rules.kinds())?;
         // A cell, because a replacement is a `Fn`.
         let unknown = RefCell::new(None);
         let restored = hide::value(request.arguments(), &|text| {

@@ -86,6 +86,9 @@
 //! agents of a run share them. People who approve a call see the originals with
 //! [`reveal_to`](Redact::reveal_to).
 //!
+//! They are declared as [names](tower_agent::RunContext::declare_names) of the conversation: a
+//! [cache](crate::cache) replays no answer to somebody for whom a placeholder means another text.
+//!
 //! # Cost
 //!
 //! A match is at most [`max_len`](Redact::max_len) bytes long, an address at most 320, and a match

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::lock::lock;
-use tower_agent::context::{RunContext, State};
+use tower_agent::context::{Names, RunContext, State};
 use tower_agent::error::{Error, ErrorKind, Result};
 
 const KEY: &str = "tower_agent.guard.redact";
@@ -24,6 +24,8 @@ pub(super) struct Vault {
 #[derive(Default)]
 struct VaultInner {
     is_open: bool,
+    /// The kinds of placeholders that the redactions of the run write.
+    kinds: Vec<String>,
     /// Indexed by kind and text.
     placeholders: HashMap<(String, String), String>,
     originals: HashMap<String, String>,
@@ -40,16 +42,35 @@ struct StoredVault {
 }
 
 impl Vault {
-    /// Returns the vault of a run.
-    pub(super) fn of(context: &RunContext) -> Result<Self> {
+    /// Returns the vault of a run, for placeholders of these kinds.
+    pub(super) fn of(context: &RunContext, kinds: &[String]) -> Result<Self> {
         let mut vault = context
             .values()
             .update(KEY, |vault: &mut Self| vault.clone())?;
         // Through the shared vault, so that agents that run at the same time assign no number
         // twice.
         vault.inner().open(context.private_state())?;
+        vault.declare(context, kinds);
         vault.state = Some(context.private_state().clone());
         Ok(vault)
+    }
+
+    /// Declares the placeholders of these kinds as names of the conversation.
+    fn declare(&self, context: &RunContext, kinds: &[String]) {
+        let mut inner = self.inner();
+        if inner.kinds.is_empty() {
+            let shared = Self {
+                inner: self.inner.clone(),
+                state: None,
+            };
+            // Under the lock: a call that begins at the same time has them declared as well.
+            context.declare_names(KEY, move |_, text| shared.inner().names(text));
+        }
+        for kind in kinds {
+            if !inner.kinds.contains(kind) {
+                inner.kinds.push(kind.clone());
+            }
+        }
     }
 
     fn inner(&self) -> MutexGuard<'_, VaultInner> {
@@ -137,6 +158,20 @@ impl Vault {
 }
 
 impl VaultInner {
+    /// Returns the placeholders in a text, with the original text of each that has one.
+    fn names(&self, text: &str) -> Names {
+        let mut names = Names::new();
+        for (at, inside) in brackets(text) {
+            let placeholder = &text[at..at + inside.len() + 2];
+            let original = self.originals.get(placeholder);
+            if original.is_some() || is_numbered(&self.kinds, inside) {
+                let original = original.cloned().unwrap_or_default();
+                names.insert(placeholder.to_owned(), original);
+            }
+        }
+        names
+    }
+
     /// Returns the text with the original texts in place of the placeholders that are chosen by
     /// what is in their brackets, or `None` if it has none.
     fn fill(&self, text: &str, is_chosen: impl Fn(&str) -> bool) -> Option<String> {

@@ -1,4 +1,5 @@
 //! Each middleware alone, and in stacks.
 
+mod conversations;
 mod guard_stacks;
 mod guards;

@@ -21,7 +21,7 @@ mod retry;
 mod router;
 mod timeout;
 mod tool_search;
-mod watch;
+pub(crate) mod watch;
 
 use tower_agent::message::Messages;
 use tower_agent::{AgentResponse, Checkpoint, Message, Role};
