@@ -1,9 +1,12 @@
-//! The label of what agents have read that work in a tool call.
+//! The label of what agents have read that work in a tool call, or of what it returns.
 
 use serde::Deserialize;
 use serde_json::json;
+use tower_agent::call::Request;
 use tower_agent::context::{Names, RunContext};
+use tower_agent::tool::ToolRequest;
 
+use super::checked::Checked;
 use super::label::Label;
 
 /// The name of the label of what agents have read that work in a call, in the data of the call.
@@ -18,6 +21,15 @@ pub(super) fn note_read(agent: &RunContext, label: &Label) {
         return;
     };
     note(agent, key, label);
+}
+
+/// Records the label of what a tool of this crate returns in this call, where it is not always the
+/// same.
+pub(crate) fn note_returned(request: &ToolRequest, label: &Label) {
+    if request.extensions().get::<Checked>().is_some() {
+        let call = request.context();
+        note(call, call.call_key(INSIDE), label);
+    }
 }
 
 fn note(context: &RunContext, key: String, label: &Label) {

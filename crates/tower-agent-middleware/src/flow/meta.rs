@@ -21,6 +21,9 @@ pub(crate) const LOOK_BACK: &str = "look_back";
 /// The name of the tool that declares tools to a model which were searched.
 pub(crate) const LOAD_TOOLS: &str = "load_tools";
 
+/// The name of the tool that searches them.
+pub(crate) const SEARCH_TOOLS: &str = "search_tools";
+
 /// The longest text that an answer has, in characters.
 const MAX_CHARACTERS: usize = 4000;
 

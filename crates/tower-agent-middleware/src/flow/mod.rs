@@ -180,8 +180,9 @@ pub(crate) use self::changed::joined_label;
 pub use self::declaration::ToolFlow;
 pub use self::hide::Hide;
 pub use self::history::label_history;
+pub(crate) use self::inside::note_returned;
 pub use self::label::{Integrity, Label, Readers};
-pub(crate) use self::meta::{LOAD_TOOLS, LOOK_BACK};
+pub(crate) use self::meta::{LOAD_TOOLS, LOOK_BACK, SEARCH_TOOLS};
 pub(crate) use self::place::short_name;
 pub use self::question::FlowAnswer;
 pub use self::rules::Rule;
@@ -204,9 +205,9 @@ pub struct Flow(Arc<FlowSettings>);
 impl Flow {
     /// Creates a guard that refuses calls which break a rule, and hides nothing.
     ///
-    /// It knows the tools of this crate, `show_result`, `ask_about`, `look_back` and `load_tools`,
-    /// unless a server or a page has a tool of the name. Declare a tool of your own that has one of
-    /// these names.
+    /// It knows the tools of this crate, `show_result`, `ask_about`, `look_back`, `search_tools`
+    /// and `load_tools`, unless a server or a page has a tool of the name. Declare a tool of your
+    /// own that has one of these names.
     pub fn new() -> Self {
         let own_tools = [
             (meta::SHOW, ToolFlow::trusted().shown()),
@@ -214,6 +215,8 @@ impl Flow {
             // Their results have no content. What is looked back at has its own label.
             (meta::LOOK_BACK, ToolFlow::trusted()),
             (meta::LOAD_TOOLS, ToolFlow::trusted()),
+            // The program's own words. It says so itself when they are those of others.
+            (meta::SEARCH_TOOLS, ToolFlow::trusted()),
         ];
         Self(Arc::new(FlowSettings {
             tools: BTreeMap::new(),

@@ -6,14 +6,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_agent::call::Request;
 use tower_agent::context::RunContext;
-use tower_agent::tool::{Tool, ToolResponse};
+use tower_agent::tool::{Effect, Tool, ToolRequest, ToolResponse};
 
 use super::index::Index;
-use crate::flow::LOAD_TOOLS;
+use crate::flow::{LOAD_TOOLS, Label, SEARCH_TOOLS, note_returned};
 use crate::own_tool::{declaration, own_tool};
-
-/// The name of the tool that searches.
-const SEARCH: &str = "search_tools";
 
 /// The arguments of the tool that searches.
 #[derive(Deserialize)]
@@ -30,7 +27,7 @@ struct LoadArguments {
 /// Returns the tool that searches.
 pub(super) fn search(index: Arc<Index>) -> Tool {
     let declaration = declaration(
-        SEARCH,
+        SEARCH_TOOLS,
         format!(
             "Searches for tools that you could use and that are not declared yet, and returns their names and \
              descriptions. Declare one with `{LOAD_TOOLS}` before you call it."
@@ -39,13 +36,16 @@ pub(super) fn search(index: Arc<Index>) -> Tool {
             "query": { "type": "string", "description": "Words for what the tool should do." },
         }),
     );
-    own_tool(declaration, move |SearchArguments { query }, _| {
-        found(&index, &query)
+    own_tool(declaration, move |SearchArguments { query }, request| {
+        found(&index, &query, request)
     })
 }
 
-fn found(index: &Index, query: &str) -> ToolResponse {
+fn found(index: &Index, query: &str, request: &ToolRequest) -> ToolResponse {
     let found = index.search(query);
+    if found.iter().any(|tool| tool.is_described_by_others()) {
+        note_returned(request, &Label::untrusted());
+    }
     if found.is_empty() {
         return ToolResponse::new("No tool matches these words.");
     }
@@ -59,7 +59,7 @@ fn found(index: &Index, query: &str) -> ToolResponse {
 pub(super) fn load(index: Arc<Index>) -> Tool {
     let declaration = declaration(
         LOAD_TOOLS,
-        format!("Declares tools that `{SEARCH}` has found, so that you can call them."),
+        format!("Declares tools that `{SEARCH_TOOLS}` has found, so that you can call them."),
         json!({
             "names": {
                 "type": "array",
@@ -67,7 +67,9 @@ pub(super) fn load(index: Arc<Index>) -> Tool {
                 "description": "The names of the tools.",
             },
         }),
-    );
+    )
+    // It changes what is declared in this conversation: a cache must not answer for it.
+    .with_effect(Effect::Idempotent);
     own_tool(declaration, move |LoadArguments { names }, request| {
         declare(&index, names, request.context())
     })
@@ -91,7 +93,7 @@ fn declare(index: &Index, names: Vec<String>, context: &RunContext) -> ToolRespo
         return ToolResponse::new(format!("declared: {declared}"));
     }
     ToolResponse::error(format!(
-        "declared: {declared}; there are no tools named {}: search with `{SEARCH}`",
+        "declared: {declared}; there are no tools named {}: search with `{SEARCH_TOOLS}`",
         unknown.join(", ")
     ))
 }

@@ -47,6 +47,10 @@
 //! [private state](tower_agent::RunContext::private_state), for each agent: they stay declared, in
 //! the order in which they were loaded, so that requests begin alike until another one is.
 //!
+//! With [`Flow`](crate::flow::Flow) around it, what a search returns is trusted, as the program's
+//! own words, unless one of the tools found is [described by
+//! others](tower_agent::tool::ToolDeclaration::described_by_others), such as an MCP server.
+//!
 //! # Where to put it
 //!
 //! On the agent that has the tools, outside of what counts the tokens of a request, such as
