@@ -15,6 +15,7 @@
 //! | is dropped, cancelled or stopped afterwards, or its connection breaks in a stream | one call, and what is known: the tokens that the provider told, and for what it did not tell a fourth of the bytes of the prompt and of what was received |
 //! | fails otherwise | one call, and no tokens |
 //! | is interrupted | nothing: it has not run |
+//! | is answered by a [replay](tower_agent::call::Origin::Replay), as of a cache inside | nothing; but there must be room for it |
 //!
 //! All attempts count that the budget is around: a call that is tried again is one call, with the
 //! tokens of each attempt. Registered as a bundle, which is the usual way, the budget also looks
@@ -125,7 +126,7 @@ pub(crate) use self::meter::is_cut;
 
 use self::account::{Amounts, Reservation};
 use crate::lock::lock;
-use tower_agent::call::{Extensions, Request};
+use tower_agent::call::{Extensions, Origin, Request};
 use tower_agent::callback::{Action, Bundle, Callback, Outcome, before_tool};
 use tower_agent::context::{EffectLog, RunContext};
 use tower_agent::error::{Error, ErrorKind, Result};
@@ -466,13 +467,14 @@ impl Budget {
         }
     }
 
-    /// Settles a call. `used` computes what a response has used of the reservation, and `cut` what
-    /// attempts without an end have used, with the number of attempts that were streamed and did
-    /// not finish before the call.
+    /// Settles a call. `is_replay` says whether a response is that of another call, `used` computes
+    /// what one has used of the reservation, and `cut` what attempts without an end have used, with
+    /// the number of attempts that were streamed and did not finish before the call.
     fn close<T>(
         &self,
         extensions: &Extensions,
         outcome: Outcome<'_, T>,
+        is_replay: impl FnOnce(&T) -> bool,
         used: impl FnOnce(&Limits, &T, Amounts) -> Amounts,
         cut: impl FnOnce(&Limits, u32, usize, Amounts) -> Amounts,
     ) {
@@ -486,6 +488,12 @@ impl Budget {
         let prices = reservation.prices();
         match outcome {
             Outcome::Failed(error) if error.kind() == ErrorKind::Interrupted => {
+                reservation.release();
+            }
+            // Without a meter, nothing is known but the response.
+            Outcome::Done(response)
+                if is_replay(response) && (!self.has_meter || reservation.reached() == 0) =>
+            {
                 reservation.release();
             }
             // Without a meter, the call itself is the attempt.
@@ -683,6 +691,7 @@ impl Callback<ModelRequest> for Budget {
         self.close(
             request.extensions(),
             outcome,
+            |response| response.origin() == Origin::Replay,
             |prices, response, held| meter::used(prices, request, response, held),
             |prices, attempts, streamed, held| {
                 let unfinished = unfinished(request);
@@ -726,6 +735,7 @@ impl Callback<ToolRequest> for Budget {
         self.close(
             request.extensions(),
             outcome,
+            |response| response.origin() == Origin::Replay,
             |_, _, _| Amounts::default(),
             |_, _, _, _| Amounts::default(),
         );

@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::fmt;
+use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use futures_util::future::{
 };
 use futures_util::stream::StreamExt;
 use tokio::time::Instant;
-use tower::Service;
+use tower::{Service, ServiceExt, service_fn};
 
 use super::key::{CacheKey, CallKey, FoundNames, Identity};
 use super::log::{Log, Position, Step};
@@ -19,7 +20,7 @@ use super::replay::Cacheable;
 use crate::lock::lock;
 use crate::ours::ours;
 use tower_agent::RunContext;
-use tower_agent::call::Request;
+use tower_agent::call::{BoxCallService, Request};
 use tower_agent::error::{BoxError, Error, ErrorKind, Result, panic_message};
 use tower_agent::stream::{Attempt, EventStream};
 
@@ -405,7 +406,14 @@ impl<T: Clone + Send + Sync + 'static> Followed<T> {
             None => None,
         };
         let pays = self.flight.pays();
-        request.renew(&response, streamed, pays).await
+        let renewed = request.renew(&response, streamed, pays).await?;
+        if !pays || self.flight.is_leader {
+            return Ok(renewed);
+        }
+        // It was counted in the run that began the call, and has left it.
+        let counted = service_fn(move |_: R| ready(Ok::<_, Error>(renewed.clone())));
+        let counted = BoxCallService::within_runs(counted);
+        counted.oneshot(request.clone()).await
     }
 }
 

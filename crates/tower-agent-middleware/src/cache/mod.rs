@@ -18,8 +18,9 @@
 //! It is driven by all of them, so that a slow consumer holds nobody else up, and needs no task.
 //!
 //! A replay has the origin [`Replay`](tower_agent::call::Origin::Replay), no usage, no cost, and an
-//! id of its own; a [budget](crate::budget) charges nothing for it. One of those who follow a call
-//! pays for it: whoever began it, or somebody else if that one was dropped.
+//! id of its own; a [budget](crate::budget) charges nothing for it, and one outside must have room
+//! for it. One of those who follow a call pays for it and has its usage: whoever began it, or
+//! somebody else if that one was dropped.
 //!
 //! Errors are not stored, nor are responses that were cut off or that a callback inside has given.
 //! An error is that of everybody who follows the call, unless it is about the run of the one who

@@ -521,6 +521,46 @@ async fn one_of_those_who_follow_a_call_pays_for_it_and_nobody_for_a_hit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_run_that_pays_has_the_usage() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let agent = Agent::builder(slow(&calls)).model_layer(cache());
+    let agent = agent.build().unwrap();
+    let first = timeout(SECOND * 3, agent.run("?"));
+    let others = join_all((0..2).map(|_| agent.run("?")));
+    let (first, others) = join(first, others).await;
+    assert!(first.is_err());
+    let responses = others.into_iter().map(Result::unwrap);
+    let mut usages: Vec<_> = responses.map(|response| response.usage().total()).collect();
+    usages.sort();
+    assert_eq!(usages, [0, 15]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_uses_up_no_call_of_a_budget_wherever_that_stands() {
+    let turns = || [Turn::tool("count", json!({ "value": 1 })), answer()];
+    for budget_is_outside in [false, true] {
+        let account = Account::new(Limits::new().model_calls(3).tool_calls(2));
+        let calls = Arc::new(AtomicUsize::new(0));
+        let mut builder =
+            Agent::builder(ScriptedModel::new(turns())).tool(tool(&calls, Effect::Pure));
+        if budget_is_outside {
+            builder = builder.global_callbacks(Budget::of(account.clone()));
+        }
+        builder = builder.model_layer(cache()).tool_layer(cache());
+        if !budget_is_outside {
+            builder = builder.callbacks(Budget::of(account.clone()));
+        }
+        let agent = builder.build().unwrap();
+        for _ in 0..4 {
+            agent.run("?").await.unwrap();
+        }
+        let used = account.used();
+        assert_eq!((used.model_calls, used.tool_calls), (2, 1));
+        assert_eq!(account.reserved().model_calls, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn if_the_first_is_dropped_another_pays() {
     let calls = Arc::new(AtomicUsize::new(0));
     let model = cache().layer(slow(&calls));
