@@ -82,7 +82,14 @@ pub(super) struct LoopState<'a> {
     /// Set between the events for the start and the end of a turn. Boxed, since a run of which
     /// nobody is told would have room for it: the future of a run must fit into the allocator's
     /// small chunks.
-    step: Option<Box<OnDrop<(Listeners, u32, Option<FinishReason>)>>>,
+    step: Option<Box<OnDrop<OpenStep>>>,
+}
+
+/// A turn of whose end nobody was told so far.
+struct OpenStep {
+    listeners: Listeners,
+    iteration: u32,
+    finish_reason: Option<FinishReason>,
 }
 
 impl<'a> LoopState<'a> {
@@ -392,15 +399,17 @@ impl<'a> LoopState<'a> {
     async fn tell_answer(&mut self) -> Result<ModelResponse> {
         let iteration = self.turn.iteration();
         let listeners = self.turn.listeners().clone();
-        let step = OnDrop::new(
-            (listeners, iteration, None),
-            |(listeners, iteration, reason)| {
-                listeners.note(EventKind::StepFinished {
-                    iteration: *iteration,
-                    finish_reason: reason.take(),
-                });
-            },
-        );
+        let open = OpenStep {
+            listeners,
+            iteration,
+            finish_reason: None,
+        };
+        let step = OnDrop::new(open, |open| {
+            open.listeners.note(EventKind::StepFinished {
+                iteration: open.iteration,
+                finish_reason: open.finish_reason.take(),
+            });
+        });
         self.step = Some(Box::new(step));
         let started = EventKind::StepStarted { iteration };
         self.turn.listeners().tell(started).await;
@@ -411,7 +420,7 @@ impl<'a> LoopState<'a> {
             None => self.ask_unseen().await,
         };
         if let (Some(step), Ok(response)) = (&mut self.step, &result) {
-            step.2 = Some(response.finish_reason().clone());
+            step.finish_reason = Some(response.finish_reason().clone());
         }
         // As a difference, since attempts that have failed used tokens as well.
         let usage = Box::new(self.turn.scope().tally.usage() - before);
