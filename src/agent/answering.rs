@@ -100,8 +100,8 @@ pub(super) struct Rejected {
     pub(super) max: u32,
 }
 
-/// What an agent does if the last response of its model is [no answer](Message::no_answer): cut off,
-/// filtered, refused or empty. An empty response of a callback is an answer.
+/// What an agent does if the last response of its model is [no answer](Message::no_answer): cut
+/// off, filtered, refused or empty. An empty response of a callback is an answer.
 ///
 /// An answer in a [format](AgentRequest::with_answer_format) is repaired instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,8 +113,8 @@ pub enum AtNoAnswer {
     Tell,
     /// It is returned, with [`EndReason::NoAnswer`], even if it is empty.
     Accept,
-    /// The model is asked again, up to this many times in a run. Each is a model call that counts as
-    /// an iteration. After that as with [`Tell`](Self::Tell).
+    /// The model is asked again, up to this many times in a run. Each is a model call that counts
+    /// as an iteration. After that as with [`Tell`](Self::Tell).
     AskAgain(u32),
     /// The run fails with an error of kind [`InvalidAnswer`](ErrorKind::InvalidAnswer), which has
     /// the answer as [`InvalidAnswer`], and the [checkpoint](Error::checkpoint).

@@ -62,8 +62,8 @@
 //! back in it, and so is its audio, which goes back as its transcript: the text of the message.
 //!
 //! A refusal is returned as text with the finish reason
-//! [`Refusal`](tower_agent::model::FinishReason::Refusal). A tool call's `extra_content` is kept and
-//! sent back. See [`HttpModel`] for streams and errors.
+//! [`Refusal`](tower_agent::model::FinishReason::Refusal). A tool call's `extra_content` is kept
+//! and sent back. See [`HttpModel`] for streams and errors.
 //!
 //! # Responses
 //!

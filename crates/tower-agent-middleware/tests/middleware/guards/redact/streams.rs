@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use futures::StreamExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use tower_agent::agent::AtNoAnswer;
 use tower_agent::callback::on_model_error;
 use tower_agent::stream::{Delta, Event, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -259,7 +260,12 @@ proptest! {
             }
         });
         static GUARD: LazyLock<Redact> = LazyLock::new(guard);
-        let agent = Agent::builder(model).global_callbacks(GUARD.clone()).stop_when(|_| true).build().unwrap();
+        let agent = Agent::builder(model)
+            .global_callbacks(GUARD.clone())
+            .stop_when(|_| true)
+            .at_no_answer(AtNoAnswer::Accept)
+            .build()
+            .unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
 
         let (events, response) = runtime.block_on(read(&agent));
