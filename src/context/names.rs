@@ -1,8 +1,7 @@
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::run_context::RunContext;
-use crate::lock::lock;
 
 /// Names in a text that one conversation alone can read, such as a placeholder or a reference, and
 /// what each means there: an empty text if it means nothing.
@@ -10,9 +9,20 @@ pub type Names = BTreeMap<String, String>;
 
 type FindNames = dyn Fn(&RunContext, &str) -> Names + Send + Sync;
 
-/// Finds the names that the layers of a run have declared.
-#[derive(Default)]
-pub(super) struct NameFinders(Mutex<Vec<(Arc<str>, Arc<FindNames>)>>);
+/// The key of the run's [`NameFinders`] in its values.
+const KEY: &str = "tower_agent.names";
+
+/// Finds the names that the layers of a run have declared, by kind.
+#[derive(Clone, Default)]
+struct NameFinders(Vec<(Arc<str>, Arc<FindNames>)>);
+
+impl NameFinders {
+    fn add(&mut self, kind: Arc<str>, find: Arc<FindNames>) {
+        if self.0.iter().all(|(known, _)| *known != kind) {
+            self.0.push((kind, find));
+        }
+    }
+}
 
 impl RunContext {
     /// Declares names that mean something in this conversation alone: `find` returns those in a
@@ -45,16 +55,19 @@ impl RunContext {
         find: impl Fn(&Self, &str) -> Names + Send + Sync + 'static,
     ) {
         let kind = kind.into();
-        let mut finders = lock(&self.values().names.0);
-        if finders.iter().all(|(known, _)| *known != kind) {
-            finders.push((kind, Arc::new(find)));
+        let find: Arc<FindNames> = Arc::new(find);
+        let values = self.values();
+        let add = |finders: &mut NameFinders| finders.add(kind.clone(), find.clone());
+        if values.update(KEY, add).is_err() {
+            // Somebody else's value: to leave it would let the names into other conversations.
+            values.set(KEY, NameFinders(vec![(kind, find)]));
         }
     }
 
     /// Returns whether a part of the run has [declared](Self::declare_names) names.
     #[must_use]
     pub fn has_names(&self) -> bool {
-        !lock(&self.values().names.0).is_empty()
+        self.name_finders().is_some()
     }
 
     /// Returns the [declared](Self::declare_names) names in a text, and what they mean.
@@ -63,9 +76,12 @@ impl RunContext {
     /// elsewhere if it has no names, or where they mean the same.
     #[must_use]
     pub fn names_in(&self, text: &str) -> Names {
-        // Without the lock: `find` is code of others.
-        let finders = lock(&self.values().names.0).clone();
-        let found = finders.iter().flat_map(|(_, find)| find(self, text));
-        found.collect()
+        let finders = self.name_finders();
+        let finders = finders.iter().flat_map(|finders| &finders.0);
+        finders.flat_map(|(_, find)| find(self, text)).collect()
+    }
+
+    fn name_finders(&self) -> Option<Arc<NameFinders>> {
+        self.values().get(KEY).ok().flatten()
     }
 }

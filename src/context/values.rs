@@ -3,7 +3,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use super::names::NameFinders;
 use crate::any_value::AnyValue;
 use crate::error::{BoxError, Error};
 use crate::lock::lock;
@@ -26,10 +25,7 @@ use crate::lock::lock;
 /// ```
 #[derive(Default)]
 // Ordered: a run has few values, and each call looks some of them up; to hash a key takes longer.
-pub struct Values {
-    by_key: Mutex<BTreeMap<String, AnyValue>>,
-    pub(super) names: NameFinders,
-}
+pub struct Values(Mutex<BTreeMap<String, AnyValue>>);
 
 /// The value under a key has another type than requested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,7 +60,7 @@ impl Values {
     /// Stores `value` under `key`, replacing the previous value.
     pub fn set<T: Send + Sync + 'static>(&self, key: impl Into<String>, value: T) {
         let value = AnyValue::new(value);
-        lock(&self.by_key).insert(key.into(), value);
+        lock(&self.0).insert(key.into(), value);
     }
 
     /// Returns the value under `key`, if there is one.
@@ -76,7 +72,7 @@ impl Values {
         &self,
         key: &str,
     ) -> Result<Option<Arc<T>>, ValueTypeError> {
-        let value = lock(&self.by_key).get(key).cloned();
+        let value = lock(&self.0).get(key).cloned();
         let Some(value) = value else { return Ok(None) };
         let found = value.type_name();
         value
@@ -110,7 +106,7 @@ impl Values {
     where
         T: Clone + Default + Send + Sync + 'static,
     {
-        let mut values = lock(&self.by_key);
+        let mut values = lock(&self.0);
         let entry = values.entry(key.to_owned());
         let entry = entry.or_insert_with(|| AnyValue::new(T::default()));
         let Some(value) = entry.downcast_ref::<T>() else {
@@ -125,13 +121,13 @@ impl Values {
 
     /// Removes the value under `key`; returns whether there was one.
     pub fn remove(&self, key: &str) -> bool {
-        lock(&self.by_key).remove(key).is_some()
+        lock(&self.0).remove(key).is_some()
     }
 }
 
 impl fmt::Debug for Values {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values = lock(&self.by_key);
+        let values = lock(&self.0);
         f.debug_map().entries(&*values).finish()
     }
 }

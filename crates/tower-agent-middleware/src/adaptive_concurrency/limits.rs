@@ -9,7 +9,8 @@ use crate::admission::Permit;
 use crate::first_output::FirstOutput;
 use crate::lock::lock;
 use crate::sweep::Sweep;
-use tower_agent::call::Request;
+use tower_agent::RunContext;
+use tower_agent::call::{CallKind, Request};
 use tower_agent::error::{Error, ErrorKind, Result};
 
 /// The limits of a layer and its clones, by their key.
@@ -56,6 +57,31 @@ struct LimitState {
     controller: Controller,
     /// The places that there are, which follow the limit once calls have left them.
     places: usize,
+    /// The calls that have a place.
+    calls: HashMap<u64, LimitedCall>,
+    entered: u64,
+}
+
+#[derive(Debug)]
+struct LimitedCall {
+    kind: CallKind,
+    context: RunContext,
+}
+
+impl LimitedCall {
+    /// Returns whether a call of this kind is made in this one.
+    fn contains(&self, kind: CallKind, inner: &RunContext) -> bool {
+        if self.context.run_id() != inner.run_id() {
+            return false;
+        }
+        let inner = inner.call_path();
+        let Some(rest) = inner.strip_prefix(&self.context.call_path()) else {
+            return false;
+        };
+        // An agent's model calls have its own path. Another attempt at a call has that of the call.
+        let is_of_agent = self.kind == CallKind::Agent && kind != CallKind::Agent;
+        rest.starts_with('/') || rest.is_empty() && is_of_agent
+    }
 }
 
 impl AdaptiveLimit {
@@ -64,29 +90,63 @@ impl AdaptiveLimit {
         let places = controller.limit();
         Self {
             places: Arc::new(Semaphore::new(places)),
-            state: Mutex::new(LimitState { controller, places }),
+            state: Mutex::new(LimitState {
+                controller,
+                places,
+                calls: HashMap::new(),
+                entered: 0,
+            }),
         }
     }
 
-    /// Waits for a place.
+    /// Waits for a place. A call in another that has one waits for none, which that one would give
+    /// up only after it.
     pub(super) async fn enter<R: Request>(
         self: Arc<Self>,
         request: &R,
         settings: AdaptiveSettings,
     ) -> Result<ConcurrencyPermit<R>> {
-        let place = self.places.clone().acquire_owned().await;
-        let place = place.map_err(|_| {
-            // Nothing closes it.
-            Error::new(ErrorKind::Other, "the queue of the limit was closed")
-        })?;
+        let place = match self.places.clone().try_acquire_owned() {
+            Ok(place) => Some(place),
+            Err(_) if self.has_call_around(request) => None,
+            Err(_) => {
+                let place = self.places.clone().acquire_owned().await;
+                Some(place.map_err(|_| {
+                    // Nothing closes it.
+                    Error::new(ErrorKind::Other, "the queue of the limit was closed")
+                })?)
+            }
+        };
+        let place = place.map(|place| TakenPlace {
+            number: self.keep(request),
+            permit: place,
+        });
         Ok(ConcurrencyPermit {
             limit: self,
             settings,
-            place: Some(place),
+            place,
             began: Instant::now(),
             first_output: FirstOutput::of(request),
             wait_is_known: false,
         })
+    }
+
+    fn has_call_around<R: Request>(&self, request: &R) -> bool {
+        let calls = &lock(&self.state).calls;
+        let mut calls = calls.values();
+        calls.any(|call| call.contains(R::CALL, request.context()))
+    }
+
+    /// Records a call that has a place, and returns its number.
+    fn keep<R: Request>(&self, request: &R) -> u64 {
+        let state = &mut *lock(&self.state);
+        state.entered += 1;
+        let call = LimitedCall {
+            kind: R::CALL,
+            context: request.context().clone(),
+        };
+        state.calls.insert(state.entered, call);
+        state.entered
     }
 
     fn note(&self, began: Instant, end: End, settings: &AdaptiveSettings) {
@@ -103,21 +163,30 @@ impl AdaptiveLimit {
     }
 
     /// Gives a place back, or takes it away if there are more than the limit.
-    fn leave(&self, place: OwnedSemaphorePermit) {
+    fn leave(&self, TakenPlace { number, permit }: TakenPlace) {
         let state = &mut *lock(&self.state);
+        state.calls.remove(&number);
         if state.places > state.controller.limit() {
             state.places -= 1;
-            place.forget();
+            permit.forget();
         }
     }
 }
 
-/// A call that has a place, until it has ended.
+/// A place, and the number of the call that has it.
+#[derive(Debug)]
+struct TakenPlace {
+    number: u64,
+    permit: OwnedSemaphorePermit,
+}
+
+/// A call that was let through, until it has ended.
 #[derive(Debug)]
 pub(super) struct ConcurrencyPermit<R: Request> {
     limit: Arc<AdaptiveLimit>,
     settings: AdaptiveSettings,
-    place: Option<OwnedSemaphorePermit>,
+    /// `None` for a call in another that has one.
+    place: Option<TakenPlace>,
     began: Instant,
     first_output: FirstOutput<R>,
     wait_is_known: bool,

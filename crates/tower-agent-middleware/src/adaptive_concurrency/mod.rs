@@ -21,7 +21,8 @@
 //! provider that has become slower for good is accepted.
 //!
 //! Calls above the limit wait inside, first come first served; a call that is dropped leaves the
-//! queue. A streamed call counts until its end.
+//! queue. A streamed call counts until its end. Around tools or agents, a call that is made inside
+//! another which has a place does not wait for one: that call would keep its own for ever.
 //!
 //! ```
 //! use tower_agent::testing::{ScriptedModel, Turn};

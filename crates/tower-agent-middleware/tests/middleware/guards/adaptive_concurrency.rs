@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tower::service_fn;
 use tower_agent::call::CallKind;
+use tower_agent::message::ToolCall;
 use tower_agent::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
-use tower_agent::{Error, Request, Result, RunContext};
+use tower_agent::{Agent, AgentBuilder, Error, Request, Result, Role, RunContext, Tool};
 use tower_agent_middleware::adaptive_concurrency::AdaptiveConcurrencyLayer;
 use tower_layer::Layer;
 
@@ -255,4 +257,65 @@ async fn a_service_is_ready_when_it_is_called() {
     join_all((0..10).map(|_| ask(&model))).await;
     assert_eq!(probe.violations(), 0);
     assert_eq!(probe.max_in_flight(), 2);
+}
+
+/// An agent that calls a tool once, which takes a while.
+fn calls_once(name: &str, tool: Tool) -> AgentBuilder {
+    let called = tool.declaration().name().to_owned();
+    let turn = Turn::function(move |request: &ModelRequest| {
+        let is_answered = request.messages().iter().any(|m| m.role() == Role::Tool);
+        Ok(if is_answered {
+            ModelResponse::from_text("done")
+        } else {
+            let call = ToolCall::new("1", &*called, json!({ "request": "go" }));
+            ModelResponse::from_tool_calls([call])
+        })
+    });
+    let model = ScriptedModel::always(turn.latency(ms(5)));
+    Agent::builder(model).name(name).tool(tool)
+}
+
+/// With as many runs as there are places, all of them wait inside a call that has one.
+#[tokio::test(start_paused = true)]
+async fn calls_inside_one_that_has_a_place_do_not_wait_for_it() {
+    type Limits = fn(AgentBuilder, &AdaptiveConcurrencyLayer) -> AgentBuilder;
+    let around: [Limits; 3] = [
+        |agent, limit| agent.tool_layer(limit.clone()),
+        |agent, limit| agent.agent_layer(limit.clone()),
+        |agent, limit| {
+            let agent = agent.agent_layer(limit.clone()).model_layer(limit.clone());
+            agent.tool_layer(limit.clone())
+        },
+    ];
+    for limited in around {
+        let limit = AdaptiveConcurrencyLayer::new().initial(2).most(2);
+        let most = Arc::new(AtomicUsize::new(0));
+        let work = Tool::function("work", "", {
+            let (open, most) = (Arc::new(AtomicUsize::new(0)), most.clone());
+            move |_: Value| {
+                let (open, most) = (open.clone(), most.clone());
+                async move {
+                    let now = open.fetch_add(1, Ordering::SeqCst) + 1;
+                    most.fetch_max(now, Ordering::SeqCst);
+                    sleep(ms(10)).await;
+                    open.fetch_sub(1, Ordering::SeqCst);
+                    "done"
+                }
+            }
+        });
+        let inner = limited(calls_once("inner", work), &limit).build().unwrap();
+        let outer = calls_once("outer", inner.into_tool("Works."));
+        let outer = limited(outer, &limit).build().unwrap();
+
+        let runs = join_all((0..6).map(|_| outer.run("go")));
+        let runs = tokio::time::timeout(Duration::from_secs(60), runs);
+
+        let runs = runs.await.expect("they wait for themselves");
+        assert!(runs.iter().all(Result::is_ok));
+        assert_eq!(
+            most.load(Ordering::SeqCst),
+            2,
+            "other runs wait all the same"
+        );
+    }
 }
