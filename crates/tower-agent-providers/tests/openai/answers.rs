@@ -187,7 +187,11 @@ async fn every_finish_reason() {
         ("content_filter", FinishReason::ContentFilter),
         ("eos", FinishReason::Other("eos".into())),
     ] {
-        let choice = json!({ "message": { "content": "hi" }, "finish_reason": word });
+        let mut message = json!({ "content": "hi" });
+        if reason == FinishReason::ToolCalls {
+            message["tool_calls"] = calls();
+        }
+        let choice = json!({ "message": message, "finish_reason": word });
         let response = read(json!({ "choices": [choice] })).await;
         assert_eq!(response.finish_reason(), &reason);
     }

@@ -325,7 +325,11 @@ async fn every_stop_reason() {
         ("pause_turn", FinishReason::PauseTurn),
         ("brand_new", FinishReason::Other("brand_new".into())),
     ] {
-        let response = both(&answer(json!([text_block("hi")]), word)).await;
+        let block = match reason {
+            FinishReason::ToolCalls => tool_use("a", "now", json!({})),
+            _ => text_block("hi"),
+        };
+        let response = both(&answer(json!([block]), word)).await;
         assert_eq!(response.finish_reason(), &reason);
     }
 }
