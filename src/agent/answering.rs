@@ -107,12 +107,10 @@ pub(super) struct Rejected {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AtNoAnswer {
-    /// Words are returned, with [`EndReason::NoAnswer`]. Without any, the run fails as with
-    /// [`Fail`](Self::Fail).
+    /// It is returned, even if it is empty, with the end reason [`EndReason::NoAnswer`], and logged
+    /// as a warning.
     #[default]
     Tell,
-    /// It is returned, with [`EndReason::NoAnswer`], even if it is empty.
-    Accept,
     /// The model is asked again, up to this many times in a run. Each is a model call that counts
     /// as an iteration. After that as with [`Tell`](Self::Tell).
     AskAgain(u32),
@@ -131,10 +129,10 @@ impl AtNoAnswer {
     ) -> std::result::Result<EndReason, Rejected> {
         let max = match self {
             Self::AskAgain(max) => max,
-            Self::Tell | Self::Accept | Self::Fail => 0,
+            Self::Tell | Self::Fail => 0,
         };
-        let has_words = !answer.text().trim().is_empty();
-        if asked >= max && self != Self::Fail && (has_words || self == Self::Accept) {
+        if asked >= max && self != Self::Fail {
+            tracing::warn!(%why, "the run ends without an answer");
             return Ok(EndReason::NoAnswer(why));
         }
         let message = format!("the model gave no answer: {why}");

@@ -187,8 +187,8 @@ impl AgentBuilder {
     }
 
     /// Sets what the agent does if the last response of its model is no answer: cut off, filtered,
-    /// refused or empty. By default, words are returned with the end reason
-    /// [`NoAnswer`](crate::EndReason::NoAnswer), and a run without any fails.
+    /// refused or empty. By default, it is returned with the end reason
+    /// [`NoAnswer`](crate::EndReason::NoAnswer).
     ///
     /// ```
     /// use tower_agent::agent::AtNoAnswer;

@@ -27,33 +27,23 @@ fn thoughts() -> ModelResponse {
     ModelResponse::new(Message::new(Role::Assistant, [Part::reasoning("Hm.")]))
 }
 
-/// Every kind of response that is no answer, and whether it has words.
-fn kinds() -> Vec<(Turn, NoAnswer, bool)> {
+/// Every kind of response that is no answer.
+fn kinds() -> Vec<(Turn, NoAnswer)> {
     vec![
-        (words("It is", FinishReason::Length), NoAnswer::CutOff, true),
+        (words("It is", FinishReason::Length), NoAnswer::CutOff),
         (
             words("It is", FinishReason::ContentFilter),
             NoAnswer::Filtered,
-            true,
         ),
-        (words("No.", FinishReason::Refusal), NoAnswer::Refused, true),
-        (
-            ends(thoughts(), FinishReason::Length),
-            NoAnswer::CutOff,
-            false,
-        ),
-        (
-            words("", FinishReason::ContentFilter),
-            NoAnswer::Filtered,
-            false,
-        ),
-        (Turn::from_text(""), NoAnswer::Empty, false),
-        (Turn::from_text(" \n"), NoAnswer::Empty, false),
-        (Turn::response(thoughts()), NoAnswer::Empty, false),
+        (words("No.", FinishReason::Refusal), NoAnswer::Refused),
+        (ends(thoughts(), FinishReason::Length), NoAnswer::CutOff),
+        (words("", FinishReason::ContentFilter), NoAnswer::Filtered),
+        (Turn::from_text(""), NoAnswer::Empty),
+        (Turn::from_text(" \n"), NoAnswer::Empty),
+        (Turn::response(thoughts()), NoAnswer::Empty),
         (
             Turn::response(ModelResponse::new(Message::new(Role::Assistant, []))),
             NoAnswer::Empty,
-            false,
         ),
     ]
 }
@@ -75,7 +65,7 @@ fn asked(model: &ScriptedModel, at: AtNoAnswer) -> Agent {
 #[tokio::test]
 async fn each_action_does_what_it_says() {
     for streamed in [false, true] {
-        for (turn, why, has_words) in kinds() {
+        for (turn, why) in kinds() {
             let then = Turn::from_text("It is 5.");
             let told = |result: Result<AgentResponse>| match result {
                 Ok(response) => {
@@ -98,9 +88,8 @@ async fn each_action_does_what_it_says() {
             };
             let default = AtNoAnswer::default();
             for (at, is_returned) in [
-                (default, has_words),
-                (AtNoAnswer::AskAgain(0), has_words),
-                (AtNoAnswer::Accept, true),
+                (default, true),
+                (AtNoAnswer::AskAgain(0), true),
                 (AtNoAnswer::Fail, false),
             ] {
                 let model = ScriptedModel::new([turn.clone(), then.clone()]);
@@ -122,7 +111,7 @@ async fn each_action_does_what_it_says() {
             // It asks as often as it says, and tells then.
             let model = ScriptedModel::new(std::iter::repeat_n(turn, 3));
             let agent = asked(&model, AtNoAnswer::AskAgain(2));
-            assert_eq!(told(run(&agent, streamed).await), has_words);
+            assert!(told(run(&agent, streamed).await));
             assert_eq!(model.requests().len(), 3);
         }
     }
@@ -282,7 +271,7 @@ async fn a_typed_answer_that_was_cut_off_is_none_even_if_it_can_be_read() {
     ] {
         let format = AnswerFormat::of::<Dose>().mode(mode);
         let model = ScriptedModel::new([cut.clone(), then]);
-        let agent = asked(&model, AtNoAnswer::Accept);
+        let agent = asked(&model, AtNoAnswer::Tell);
         let request = AgentRequest::new("?").with_answer_format(format.clone());
         let answer = agent.run_typed::<Dose>(request).await.unwrap();
         assert_eq!(answer.into_value().unwrap().mg, Some(50));
@@ -290,7 +279,7 @@ async fn a_typed_answer_that_was_cut_off_is_none_even_if_it_can_be_read() {
         assert!(asked_again.starts_with("The answer is not valid: the "));
 
         let model = ScriptedModel::always(cut);
-        let agent = asked(&model, AtNoAnswer::Accept);
+        let agent = asked(&model, AtNoAnswer::Tell);
         let request = AgentRequest::new("?").with_answer_format(format.max_repairs(0));
         let error = agent.run_typed::<Dose>(request).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidAnswer);

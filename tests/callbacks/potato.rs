@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tower_agent::agent::AtNoAnswer;
 use tower_agent::callback::{Bundle, Outcome, before_model};
 use tower_agent::compat::{Hooks, Semantics};
 use tower_agent::message::NoAnswer;
@@ -190,9 +189,7 @@ async fn the_length_guard_cuts_by_characters_and_ends_the_run() {
         for semantics in both() {
             let model = ScriptedModel::new([Turn::from_text(answer)]);
             let guard = LengthGuard { max_chars: 6 };
-            // There, an empty answer is one like any other.
-            let agent = builder(&model, semantics).at_no_answer(AtNoAnswer::Accept);
-            let agent = agent.callbacks(guard).build().unwrap();
+            let agent = builder(&model, semantics).callbacks(guard).build().unwrap();
 
             let response = agent.run("?").await.unwrap();
 

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tower_agent::agent::AtNoAnswer;
 use tower_agent::message::{Messages, ProviderData, ToolCall};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Tool,
@@ -154,12 +153,7 @@ fn agent(run: usize, script: &[Vec<Piece>], asked: &Asked) -> Agent {
             ])
         }),
     ];
-    // A script may end without a word.
-    Agent::builder(model)
-        .tools(tools)
-        .at_no_answer(AtNoAnswer::Accept)
-        .build()
-        .unwrap()
+    Agent::builder(model).tools(tools).build().unwrap()
 }
 
 proptest! {

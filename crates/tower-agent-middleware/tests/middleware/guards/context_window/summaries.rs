@@ -10,7 +10,6 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use test_support::property::cases;
 use tower::{Layer, ServiceExt};
-use tower_agent::agent::AtNoAnswer;
 use tower_agent::message::{Messages, ToolCall};
 use tower_agent::model::FinishReason;
 use tower_agent::stream::EventKind;
@@ -89,8 +88,6 @@ fn reader(
             format!("page {page}: {fact} {}", "x".repeat(400))
         }))
         .max_iterations(u32::MAX)
-        // There may be no fact left to tell.
-        .at_no_answer(AtNoAnswer::Accept)
         .on_model(window);
     (agent, model, prefix)
 }

@@ -5,7 +5,6 @@ use std::sync::{Arc, LazyLock};
 use futures::StreamExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tower_agent::agent::AtNoAnswer;
 use tower_agent::callback::on_model_error;
 use tower_agent::stream::{Delta, Event, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -263,7 +262,6 @@ proptest! {
         let agent = Agent::builder(model)
             .global_callbacks(GUARD.clone())
             .stop_when(|_| true)
-            .at_no_answer(AtNoAnswer::Accept)
             .build()
             .unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
