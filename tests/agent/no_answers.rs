@@ -203,10 +203,17 @@ async fn a_team_tells_of_its_members() {
     }
 }
 
-/// The tool of the outer agent fails, so that its model can do something else.
+/// The outer model reads why, whether the tool has failed or returned nothing.
 #[tokio::test]
-async fn an_agent_that_says_nothing_is_a_tool_that_failed() {
-    let inner = agent("dose", &ScriptedModel::new([Turn::from_text("")]));
+async fn the_model_whose_tool_an_agent_is_reads_that_it_says_nothing() {
+    for at in [AtNoAnswer::Tell, AtNoAnswer::Fail] {
+        the_tool_says_nothing(at).await;
+    }
+}
+
+async fn the_tool_says_nothing(at: AtNoAnswer) {
+    let inner = Agent::builder(ScriptedModel::new([Turn::from_text("")]));
+    let inner = inner.name("dose").at_no_answer(at).build().unwrap();
     let asks = Turn::tool("dose", json!({ "request": "?" }));
     let model = ScriptedModel::new([asks, Turn::from_text("I do not know.")]);
     let outer = Agent::builder(model.clone()).tool(inner.into_tool("Knows doses."));
@@ -214,14 +221,14 @@ async fn an_agent_that_says_nothing_is_a_tool_that_failed() {
     let messages = model.requests()[1].messages().clone();
     let result = messages.iter().flat_map(Message::tool_results).next();
     let result = result.unwrap();
-    assert!(result.is_error);
+    assert_eq!(result.is_error, at == AtNoAnswer::Fail);
     assert!(result.text().contains("the answer is empty"), "{result:?}");
 }
 
 #[tokio::test]
 async fn the_conversation_goes_on_after_it_in_another_process() {
     let model = ScriptedModel::new([Turn::from_text(""), Turn::from_text("It is 5.")]);
-    let agent = asked(&model, AtNoAnswer::default());
+    let agent = asked(&model, AtNoAnswer::Fail);
     let error = agent.run("?").await.unwrap_err();
     let checkpoint = serde_json::to_string(error.checkpoint().unwrap()).unwrap();
     let checkpoint: Checkpoint = serde_json::from_str(&checkpoint).unwrap();
@@ -236,7 +243,8 @@ async fn an_attempt_at_the_agent_that_failed_with_it_is_followed_by_another_answ
             .restart_streams(true)
             .retry_if(|error| error.kind() == ErrorKind::InvalidAnswer);
         let model = ScriptedModel::new([Turn::from_text(" "), Turn::from_text("It is 5.")]);
-        let agent = Agent::builder(model.clone()).agent_layer(again);
+        let agent = Agent::builder(model.clone()).at_no_answer(AtNoAnswer::Fail);
+        let agent = agent.agent_layer(again);
         let response = run(&agent.build().unwrap(), streamed).await.unwrap();
         assert_eq!(response.text(), "It is 5.");
         assert_eq!(response.end_reason(), &EndReason::Completed);
