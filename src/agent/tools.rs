@@ -223,9 +223,13 @@ impl ToolTurn<'_> {
         if self.context.endings().has_blocked() {
             boxed(|| let_others_run(self.context)).await;
         }
-        // Not made, so not answered either: a resumed run makes the call. Its token is asked where
-        // the call reaches a callback or the tool.
-        if made.context.endings().recorded::<ToolRequest>().is_some() {
+        // Not made, so not answered either: a resumed run makes the call.
+        if made
+            .context
+            .endings()
+            .admit_further::<ToolRequest>()
+            .is_err()
+        {
             return Ok(Slot::Open);
         }
         if made.declaration.is_none() && self.rules.unknown_tool == UnknownTool::TellModel {

@@ -16,7 +16,7 @@
 //! | passes | on entry | on exit |
 //! |---|---|---|
 //! | an agent | `admit` | `ending`, which takes precedence over any result |
-//! | a band | `admit`, before its first hook and after the last `before` | `settle`, of each failed attempt and of the call |
+//! | a band | `admit`, before its first hook, and `admit_further` after the last `before` | `settle`, of each failed attempt and of the call |
 //! | a hook | | `latch`, since another hook may replace its error |
 //! | a function around a call | `admit` | `settle` |
 //! | a tower layer | | `settle`, of an error |
@@ -91,6 +91,16 @@ impl Endings<'_> {
         }
     }
 
+    /// The same without a look at the token, for a call that meets another [`admit`](Self::admit)
+    /// on its way.
+    #[inline]
+    pub(crate) fn admit_further<R: Request>(self) -> Result<()> {
+        match self.recorded::<R>() {
+            None => Ok(()),
+            Some(ending) => Err(self.refuse::<R>(ending)),
+        }
+    }
+
     #[cold]
     fn refuse<R: Request>(self, ending: Error) -> Error {
         if R::CALL == CallKind::Tool {
@@ -112,7 +122,7 @@ impl Endings<'_> {
 
     /// Returns the recorded ending that blocks a call of this kind, without a look at the token.
     #[inline]
-    pub(crate) fn recorded<R: Request>(self) -> Option<Error> {
+    fn recorded<R: Request>(self) -> Option<Error> {
         if let Some(abort) = self.abort_of::<R>() {
             return Some(abort);
         }

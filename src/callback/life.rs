@@ -428,7 +428,7 @@ where
                 }
             }
             // A hook may have seen an ending and ignored it.
-            self.context().endings().admit::<R>()?;
+            self.context().endings().admit_further::<R>()?;
             if let Some(kind) = failed {
                 let request = &self.call.request;
                 let call = CallSite::of(request);

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use slab::Slab;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -58,8 +59,7 @@ struct LimitState {
     /// The places that there are, which follow the limit once calls have left them.
     places: usize,
     /// The calls that have a place.
-    calls: HashMap<u64, LimitedCall>,
-    entered: u64,
+    calls: Slab<LimitedCall>,
 }
 
 #[derive(Debug)]
@@ -93,8 +93,7 @@ impl AdaptiveLimit {
             state: Mutex::new(LimitState {
                 controller,
                 places,
-                calls: HashMap::new(),
-                entered: 0,
+                calls: Slab::new(),
             }),
         }
     }
@@ -133,20 +132,16 @@ impl AdaptiveLimit {
 
     fn has_call_around<R: Request>(&self, request: &R) -> bool {
         let calls = &lock(&self.state).calls;
-        let mut calls = calls.values();
+        let mut calls = calls.iter().map(|(_, call)| call);
         calls.any(|call| call.contains(R::CALL, request.context()))
     }
 
     /// Records a call that has a place, and returns its number.
-    fn keep<R: Request>(&self, request: &R) -> u64 {
-        let state = &mut *lock(&self.state);
-        state.entered += 1;
-        let call = LimitedCall {
+    fn keep<R: Request>(&self, request: &R) -> usize {
+        lock(&self.state).calls.insert(LimitedCall {
             kind: R::CALL,
             context: request.context().clone(),
-        };
-        state.calls.insert(state.entered, call);
-        state.entered
+        })
     }
 
     fn note(&self, began: Instant, end: End, settings: &AdaptiveSettings) {
@@ -165,7 +160,7 @@ impl AdaptiveLimit {
     /// Gives a place back, or takes it away if there are more than the limit.
     fn leave(&self, TakenPlace { number, permit }: TakenPlace) {
         let state = &mut *lock(&self.state);
-        state.calls.remove(&number);
+        state.calls.remove(number);
         if state.places > state.controller.limit() {
             state.places -= 1;
             permit.forget();
@@ -176,7 +171,7 @@ impl AdaptiveLimit {
 /// A place, and the number of the call that has it.
 #[derive(Debug)]
 struct TakenPlace {
-    number: u64,
+    number: usize,
     permit: OwnedSemaphorePermit,
 }
 
