@@ -470,6 +470,11 @@ async fn let_others_run(context: &RunContext) {
     // Another call may have begun meanwhile, and kept the thread as well.
     while endings.has_blocked() {
         let blocks = endings.blocks();
+        // Without a runtime nobody's timer waits for this thread.
+        if tokio::runtime::Handle::try_current().is_err() {
+            endings.let_go(blocks);
+            continue;
+        }
         // Once until timers have seen the time, and once until those who wait for one are asked:
         // tower's `Timeout` asks its timer after the call.
         tokio::task::yield_now().await;
