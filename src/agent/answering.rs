@@ -100,8 +100,8 @@ pub(super) struct Rejected {
     pub(super) max: u32,
 }
 
-/// What an agent does if the last response of its model is [no answer](Message::no_answer): cut
-/// off, filtered, refused or empty. An empty response of a callback is an answer.
+/// The action of an agent if the last response of its model is [no answer](Message::no_answer):
+/// cut off, filtered, refused or empty. An empty response of a callback is an answer.
 ///
 /// An answer in a [format](AgentRequest::with_answer_format) is repaired instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -37,6 +37,11 @@ impl TurnCall<'_> {
         ToolRequest::in_run(&self.context, self.call, self.declaration, tool)
     }
 
+    fn is_mutating(&self) -> bool {
+        self.declaration
+            .is_some_and(|tool| tool.effect() == Effect::Mutating)
+    }
+
     /// Removes the data about the call, which has a result.
     #[inline]
     fn forget_data(&self) {
@@ -236,10 +241,7 @@ impl ToolTurn<'_> {
             let error = self.tools.unknown(&made.call.name);
             return Ok(Slot::Answered(self.failure_message(made.call, &error)));
         }
-        let is_repeatable = made
-            .declaration
-            .is_none_or(|tool| tool.effect() != Effect::Mutating);
-        if !is_repeatable {
+        if made.is_mutating() {
             // Before the call: if the run is dropped in it, nobody knows whether it had its effect.
             let slot = Slot::Begun(made.call.clone());
             self.transcript.keep(made.slot, slot);
@@ -303,11 +305,8 @@ impl ToolTurn<'_> {
         if self.fails_run(made, &error) {
             return Err(error);
         }
-        let is_mutating = made
-            .declaration
-            .is_some_and(|tool| tool.effect() == Effect::Mutating);
         // The error is that of the layer which has dropped the call, and says nothing of the tool.
-        let outcome = if is_mutating && made.context.endings().is_dropped() {
+        let outcome = if made.is_mutating() && made.context.endings().is_dropped() {
             "; the tool was still running, and its outcome is unknown"
         } else {
             ""
@@ -471,14 +470,12 @@ async fn let_others_run(context: &RunContext) {
     while endings.has_blocked() {
         let blocks = endings.blocks();
         // Without a runtime nobody's timer waits for this thread.
-        if tokio::runtime::Handle::try_current().is_err() {
-            endings.let_go(blocks);
-            continue;
+        if tokio::runtime::Handle::try_current().is_ok() {
+            // Once until timers have seen the time, and once until those who wait for one are
+            // asked: tower's `Timeout` asks its timer after the call.
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
         }
-        // Once until timers have seen the time, and once until those who wait for one are asked:
-        // tower's `Timeout` asks its timer after the call.
-        tokio::task::yield_now().await;
-        tokio::task::yield_now().await;
         endings.let_go(blocks);
     }
 }

@@ -40,7 +40,7 @@ impl<'a> Endings<'a> {
         // Tasks that the agent has started have this token, and not the request's.
         scope.settings.token.cancel();
         let error = Error::new(ErrorKind::Cancelled, "the request's token was cancelled");
-        // What is outside this part reads it as any other error.
+        // Code outside this part reads it as any other error.
         self.end(CallKind::Agent, &error, false);
         error
     }

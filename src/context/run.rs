@@ -18,7 +18,7 @@ pub(super) struct Run {
     pub(super) values: Arc<Values>,
     /// Cancels the whole run.
     pub(super) token: CancellationToken,
-    /// What has ended the whole run: an abort, or its token.
+    /// The error that has ended the whole run: an abort, or the cancellation of its token.
     pub(super) aborted: OnceLock<Error>,
     pub(super) replay_handlers: ReplayHandlers,
     begun: OnceLock<()>,

@@ -247,7 +247,8 @@ async fn nothing_starts_after_the_cancellation() {
                 paid.sort();
                 paid.into_iter().cloned().collect::<Vec<_>>()
             };
-            let (paid, once) = (payments(&all), payments(&whole));
+            let paid = payments(&all);
+            let once = payments(&whole);
             let results = response.messages().iter().flat_map(Message::tool_results);
             let is_unknown = results
                 .map(|result| result.text())

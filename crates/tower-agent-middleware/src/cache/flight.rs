@@ -55,7 +55,7 @@ struct Stored<T> {
     until: Option<Instant>,
 }
 
-/// What those who follow a call know of whoever began it.
+/// The state of a call for those who follow it.
 struct Shareable {
     /// The one payment for the call was made.
     is_paid: AtomicBool,

@@ -603,7 +603,8 @@ enum What {
 
 /// A tool that follows its script, and notes for which call it ran.
 fn tool(name: &'static str, ran: &Arc<Mutex<Vec<String>>>, stop: &Arc<Stop>) -> Tool {
-    let (ran, stop) = (ran.clone(), stop.clone());
+    let ran = ran.clone();
+    let stop = stop.clone();
     Tool::function_with(name, "", move |work: Work, request: ToolRequest| {
         ran.lock()
             .unwrap()

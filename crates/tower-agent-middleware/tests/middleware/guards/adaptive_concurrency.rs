@@ -291,9 +291,11 @@ async fn calls_inside_one_that_has_a_place_do_not_wait_for_it() {
         let limit = AdaptiveConcurrencyLayer::new().initial(2).most(2);
         let most = Arc::new(AtomicUsize::new(0));
         let work = Tool::function("work", "", {
-            let (open, most) = (Arc::new(AtomicUsize::new(0)), most.clone());
+            let open = Arc::new(AtomicUsize::new(0));
+            let most = most.clone();
             move |_: Value| {
-                let (open, most) = (open.clone(), most.clone());
+                let open = open.clone();
+                let most = most.clone();
                 async move {
                     let now = open.fetch_add(1, Ordering::SeqCst) + 1;
                     most.fetch_max(now, Ordering::SeqCst);
