@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 use futures::{Stream, StreamExt};
 use tower::service_fn;
 use tower_agent::{Agent, AgentRequest, BoxError, ModelRequest};
-use tower_agent_agui::threads::{MemoryThreads, ThreadKey, ThreadStore};
+use tower_agent_agui::conversations::{ConversationKey, ConversationStore, MemoryConversations};
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
 
 use self::support::allocations::{self, Allocations};
@@ -159,15 +159,16 @@ fn idle_thread(count: usize) -> (Allocations, usize) {
     let thread = each(count, |thread| {
         finish(async { server.run(input(thread)).await.unwrap().count().await });
     });
-    let key = ThreadKey::new("bench", name(count));
-    let saved = finish(store.load(&key)).unwrap().unwrap();
-    (thread, serde_json::to_vec(&saved).unwrap().len())
+    let key = ConversationKey::new("bench", "", name(count));
+    let saved = finish(store.load(&key, 0)).unwrap().unwrap();
+    let entries: usize = saved.entries.iter().map(String::len).sum();
+    (thread, saved.head.len() + entries)
 }
 
 /// A store in which everything has room.
-fn store() -> MemoryThreads {
-    MemoryThreads::new()
-        .max_threads(usize::MAX)
+fn store() -> MemoryConversations {
+    MemoryConversations::new()
+        .max_conversations(usize::MAX)
         .max_bytes(usize::MAX)
 }
 

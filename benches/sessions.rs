@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::{Builder, Runtime};
 use tower_agent::Message;
-use tower_agent_durable::{Append, SessionKey, SessionStore, Sqlite};
+use tower_agent_conversations::{Append, ConversationKey, ConversationStore};
+
+use tower_agent_durable::Sqlite;
 
 use self::support::Race;
 
@@ -17,7 +19,7 @@ const LENGTHS: [usize; 3] = [100, 1000, 10_000];
 struct Kept {
     runtime: Runtime,
     store: Sqlite,
-    key: SessionKey,
+    key: ConversationKey,
     length: AtomicUsize,
     version: AtomicUsize,
 }
@@ -26,7 +28,7 @@ impl Kept {
     fn new(length: usize) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let store = runtime.block_on(Sqlite::in_memory()).unwrap();
-        let key = SessionKey::new("bench", "", "1");
+        let key = ConversationKey::new("bench", "", "1");
         let (length_now, version) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let kept = Self {
             runtime,
@@ -54,7 +56,7 @@ impl Kept {
     }
 
     fn load(&self) -> usize {
-        let session = self.runtime.block_on(self.store.load(&self.key)).unwrap();
+        let session = self.runtime.block_on(self.store.load(&self.key, 0)).unwrap();
         session.map_or(0, |session| session.entries.len())
     }
 }

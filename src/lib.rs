@@ -20,7 +20,7 @@
 //! | crate | adds |
 //! |---|---|
 //! | [`tower-agent-providers`](https://docs.rs/tower-agent-providers) | models over HTTP: OpenAI, Anthropic, Gemini, Ollama and what speaks their protocols; a default client |
-//! | [`tower-agent-threads`](https://docs.rs/tower-agent-threads) | stored threads for servers: which messages and answers a client may add |
+//! | [`tower-agent-conversations`](https://docs.rs/tower-agent-conversations) | stored threads for servers: which messages and answers a client may add |
 //! | [`tower-agent-agui`](https://docs.rs/tower-agent-agui) | serves an agent over HTTP to AG-UI clients |
 //! | [`tower-agent-durable`](https://docs.rs/tower-agent-durable) | sessions and durable runs, in SQLite or PostgreSQL |
 //! | [`tower-agent-middleware`](https://docs.rs/tower-agent-middleware) | retry, fallback, timeout, budget, redaction, approval, guardrails |

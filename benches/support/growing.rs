@@ -15,8 +15,10 @@ use tower_agent::{
     Agent, AgentRequest, BoxError, Message, ModelRequest, ModelResponse, Part, Role,
 };
 use tower_agent_agui::{self as agui, AgUi, RunAgentInput, sse};
+use tower_agent_conversations::{ConversationKey, SessionLayer};
 use tower_agent_durable::journal::Durable;
-use tower_agent_durable::{SessionKey, SessionLayer, Sqlite};
+
+use tower_agent_durable::Sqlite;
 use tower_layer::Layer;
 
 use super::counted::work::{self, finish};
@@ -154,7 +156,7 @@ fn steps_in_session(steps: usize) -> Box<dyn FnMut()> {
     let sessions = AtomicUsize::new(0);
     Box::new(move || {
         let session = sessions.fetch_add(1, Relaxed).to_string();
-        let key = SessionKey::new("bench", "", &*session);
+        let key = ConversationKey::new("bench", "", &*session);
         let request = key.request(AgentRequest::new("Count.").with_run_id(session));
         runtime.block_on(agent.clone().oneshot(request)).unwrap();
     })

@@ -30,8 +30,8 @@ use tokio::net::TcpListener;
 use tokio::time::interval;
 use tower_agent::{Agent, BoxError, ErrorKind, Tool};
 use tower_agent_agui::AgUi;
-use tower_agent_agui::threads::{InboxService, Roles, ThreadKey, ThreadStore};
-use tower_agent_durable::{SessionThreads, Sqlite};
+use tower_agent_agui::conversations::{ConversationKey, InboxService, Roles, Thread};
+use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::budget::{Account, Budget, Limits};
 
@@ -66,7 +66,7 @@ fn agent() -> Result<Agent, BoxError> {
 fn budget() -> Budget {
     let accounts = Mutex::new(HashMap::new());
     Budget::by(move |run| {
-        let customer = run.extension::<ThreadKey>()?.principal.clone();
+        let customer = run.extension::<ConversationKey>()?.user.clone();
         let mut accounts = accounts.lock().unwrap_or_else(PoisonError::into_inner);
         let account = accounts.entry(customer);
         let account = account.or_insert_with(|| Account::new(Limits::new().model_calls(20)));
@@ -85,7 +85,7 @@ fn roles(headers: &HeaderMap) -> Roles {
     Roles::new(is_support.then_some(SUPPORT))
 }
 
-type Shop = Arc<SessionThreads<Sqlite>>;
+type Shop = Sqlite;
 
 /// Shows a thread of the customer, on any device.
 async fn thread(
@@ -94,8 +94,8 @@ async fn thread(
     Path(thread): Path<Arc<str>>,
 ) -> Result<Json<Value>, StatusCode> {
     let customer = user(&headers).ok_or(StatusCode::UNAUTHORIZED)?;
-    let key = ThreadKey::new(SUPPORT, thread).with_principal(Some(customer));
-    let loaded = threads.load(&key).await;
+    let key = ConversationKey::new(SUPPORT, customer, thread);
+    let loaded = Thread::load(&threads, &key).await;
     let loaded = loaded.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     let thread = loaded.ok_or(StatusCode::NOT_FOUND)?;
     let mut messages = Vec::new();
@@ -122,7 +122,7 @@ async fn deny_in_time(agui: AgUi) {
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let file = env::var("SHOP_DB").unwrap_or_else(|_| "shop.db".into());
-    let threads = Arc::new(SessionThreads::new(Sqlite::open(file).await?));
+    let threads = Sqlite::open(file).await?;
     let agui = AgUi::builder(agent()?)
         .name(SUPPORT)
         .principal(|head| user(&head.headers))

@@ -480,9 +480,15 @@ async fn let_others_run(context: &RunContext) {
     }
 }
 
-/// Returns whether a call has failed because the run was cancelled, or the agent's part of it.
+/// Returns whether a call has failed because the run was cancelled or has lost its lease, or the
+/// agent's part of it was cancelled.
 fn is_cancelled(made: &TurnCall<'_>, error: &Error) -> bool {
-    error.kind() == ErrorKind::Cancelled && made.context.endings().is_cancelled()
+    let stops = match error.kind() {
+        ErrorKind::Cancelled => true,
+        ErrorKind::Conflict => error.ends_run(),
+        _ => false,
+    };
+    stops && made.context.endings().is_cancelled()
 }
 
 /// Returns the call, if there is only one.

@@ -4,6 +4,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::held::guards_holding;
 use super::latch::{Latch, LatchedCall};
+use super::lease::Lease;
 use super::run_context::RunContext;
 use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind};
@@ -21,12 +22,16 @@ impl RunContext {
 }
 
 impl<'a> Endings<'a> {
-    /// Returns whether the run was cancelled, or the part of it that this call belongs to.
+    /// Returns whether the run was cancelled, or the part of it that this call belongs to, or has
+    /// lost its lease.
     #[inline]
     pub(crate) fn is_cancelled(self) -> bool {
-        let settings = &self.0.scope.settings;
+        let scope = &self.0.scope;
+        let settings = &scope.settings;
         let own = settings.own_token.as_ref();
-        settings.token.is_cancelled() || own.is_some_and(CancellationToken::is_cancelled)
+        settings.token.is_cancelled()
+            || own.is_some_and(CancellationToken::is_cancelled)
+            || scope.run.lease.get().is_some_and(Lease::is_over)
     }
 
     /// Ends the run that was cancelled, or the part of it, and returns its error.
@@ -36,6 +41,10 @@ impl<'a> Endings<'a> {
         if scope.run.token.is_cancelled() {
             let aborted = &scope.run.aborted;
             return aborted.get_or_init(Error::run_cancelled).clone();
+        }
+        if scope.run.lease.get().is_some_and(Lease::is_over) {
+            let aborted = &scope.run.aborted;
+            return aborted.get_or_init(Error::lease_over).clone();
         }
         // Tasks that the agent has started have this token, and not the request's.
         scope.settings.token.cancel();

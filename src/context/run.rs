@@ -3,6 +3,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
+use super::lease::Lease;
 use super::replay::ReplayHandlers;
 use super::settings::Given;
 use super::values::Values;
@@ -18,6 +19,8 @@ pub(super) struct Run {
     pub(super) values: Arc<Values>,
     /// Cancels the whole run.
     pub(super) token: CancellationToken,
+    /// Until when the run may start calls, if somebody limits that.
+    pub(super) lease: OnceLock<Lease>,
     /// The error that has ended the whole run: an abort, or the cancellation of its token.
     pub(super) aborted: OnceLock<Error>,
     pub(super) replay_handlers: ReplayHandlers,
@@ -43,6 +46,9 @@ impl Run {
                 .map(|earlier| earlier.values.clone())
                 .unwrap_or_default(),
             token,
+            lease: earlier
+                .map(|earlier| earlier.lease.clone())
+                .unwrap_or_default(),
             aborted: OnceLock::new(),
             replay_handlers: ReplayHandlers::default(),
             begun: OnceLock::new(),

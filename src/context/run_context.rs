@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::effects::EffectLog;
 use super::extensions::Extensions;
+use super::lease::Lease;
 use super::place::RecordPlace;
 use super::scope::Scope;
 use super::settings::Given;
@@ -346,8 +347,15 @@ impl RunContext {
         &self.scope.settings.token
     }
 
-    /// Returns what ended the whole run, if anything did: an abort, or the cancellation of its
-    /// token.
+    /// Returns the time until which the run may start calls. It does not end unless somebody
+    /// [renews](Lease::renew) or [ends](Lease::end) it, as stores of conversations do.
+    #[must_use]
+    pub fn lease(&self) -> &Lease {
+        self.scope.run.lease.get_or_init(Lease::default)
+    }
+
+    /// Returns what ended the whole run, if anything did: an abort, the cancellation of its token,
+    /// or the end of its lease.
     #[must_use]
     pub fn aborted(&self) -> Option<&Error> {
         self.scope.run.aborted.get()

@@ -179,6 +179,13 @@ impl Error {
             .update(|e| e.is_end_of_run = true)
     }
 
+    /// Creates the error of a run whose lease is over.
+    pub(crate) fn lease_over() -> Self {
+        let message = "the run's lease is over: another run may have its conversation, so this one \
+                       starts no more calls";
+        Self::new(ErrorKind::Conflict, message).update(|e| e.is_end_of_run = true)
+    }
+
     /// Returns the error for the caller of the run, whose own run it does not end.
     pub(crate) fn outside_run(self) -> Self {
         if !self.0.is_end_of_run {

@@ -19,7 +19,7 @@ pub enum MediaSource {
     /// A URL that the provider fetches: with the key of the request, from a host of its own, or
     /// from the network of a model that you serve yourself. A URL of somebody else decides what is
     /// read there; the servers for AG-UI and for protocols of your own accept [public
-    /// ones](https://docs.rs/tower-agent-threads/latest/tower_agent_threads/struct.Threads.html#method.allow_urls).
+    /// ones](https://docs.rs/tower-agent-conversations/latest/tower_agent_conversations/struct.Threads.html#method.allow_urls).
     Url {
         /// The URL.
         url: String,

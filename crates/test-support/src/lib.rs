@@ -16,6 +16,7 @@ pub mod logger;
 pub mod process;
 pub mod property;
 pub mod runs;
+pub mod store;
 pub mod team;
 pub mod trace;
 pub mod transcript;

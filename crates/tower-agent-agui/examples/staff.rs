@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Tool};
-use tower_agent_agui::threads::{InboxService, Roles};
+use tower_agent_agui::conversations::{InboxService, Roles};
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_middleware::approval::Approval;
 

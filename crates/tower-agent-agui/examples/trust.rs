@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Resolution, Tool};
-use tower_agent_agui::threads::{Roles, ThreadQuery};
+use tower_agent_agui::conversations::{ConversationQuery, Roles};
 use tower_agent_agui::{
     AgUi, Conversation, Event, InputErrorKind, Message, ResumeEntry, RunAgentInput, conversation,
 };
@@ -88,7 +88,9 @@ async fn main() -> Result<(), BoxError> {
     // Support finds the question, whoever asked. Over HTTP, a route of your own shows the list to
     // those whom it has authenticated.
     let support = Roles::new(["support"]);
-    let page = server.questions(&ThreadQuery::new(), &support).await?;
+    let page = server
+        .questions(&ConversationQuery::new(), &support)
+        .await?;
     let question = page.questions.first().ok_or("the guard must ask")?;
     println!("support is asked: {}", question.interrupt.payload);
 

@@ -14,7 +14,7 @@
 //! | [`sse`] | events as bytes |
 //! | [`translate`] | converts an agent's events to the client's: the fourth call, with callbacks and layers |
 //! | [`server`] | serves an agent over HTTP |
-//! | [`threads`] | the server's data about its threads, and the stores for it: the crate [`tower_agent_threads`] |
+//! | [`threads`] | the server's data about its threads, and the stores for it: the crate [`tower_agent_conversations`] |
 //!
 //! # Trust
 //!
@@ -53,7 +53,7 @@
 //!
 //! | with | guarantee |
 //! |---|---|
-//! | a store (default: [`MemoryThreads`](threads::MemoryThreads), in this process) | an answer is claimed before the run starts, and a tool result is saved before the client receives it. Of concurrent requests for one thread only one runs, and **an approved call runs at most once**, even if the run fails, the client disconnects or the process dies |
+//! | a store (default: [`MemoryConversations`](threads::MemoryConversations), in this process) | an answer is claimed before the run starts, and a tool result is saved before the client receives it. Of concurrent requests for one thread only one runs, and **an approved call runs at most once**, even if the run fails, the client disconnects or the process dies |
 //! | [`stateless`](AgUiBuilder::stateless) and a key | the same within one process: another process with the key, or this one after a restart, accepts an answer again |
 //! | [`principal`](AgUiBuilder::principal) | a thread belongs to its principal; to others it is unknown |
 //! | no principal | any client that knows the id of a thread can continue it and answer its interrupts: use ids that cannot be guessed, or serve one user |
@@ -171,7 +171,7 @@ pub mod translate;
 mod wire;
 
 #[doc(no_inline)]
-pub use tower_agent_threads as threads;
+pub use tower_agent_conversations as conversations;
 
 #[doc(inline)]
 pub use self::conversation::Conversation;

@@ -50,7 +50,8 @@ struct Running {
 /// The permission for one run, until it is dropped.
 pub(crate) struct Permit {
     running: Arc<Mutex<Running>>,
-    principal: Option<Arc<str>>,
+    /// Empty without a principal.
+    principal: Arc<str>,
     number: u64,
     /// Dropped last: whoever waits for it finds the place free.
     _token: TaskTrackerToken,
@@ -72,7 +73,7 @@ impl Runs {
     /// # Errors
     ///
     /// Fails if there are as many as may be, or the server shuts down.
-    pub(crate) fn permit(&self, principal: Option<&Arc<str>>) -> Result<Permit, InputError> {
+    pub(crate) fn permit(&self, principal: &Arc<str>) -> Result<Permit, InputError> {
         let mut running = lock(&self.running);
         // Under the lock, so that no permit is given once the server waits for those that there
         // are.
@@ -83,7 +84,7 @@ impl Runs {
             let why = format!("the server has {} runs at once; try again later", self.max);
             return Err(InputError::new(".", why).of(InputErrorKind::Overloaded));
         }
-        if let Some(principal) = principal {
+        if !principal.is_empty() {
             let of_principal = running.of_principals.get(principal).copied();
             if of_principal.unwrap_or(0) >= self.max_per_principal {
                 let why = format!(
@@ -99,7 +100,7 @@ impl Runs {
         running.next += 1;
         Ok(Permit {
             running: self.running.clone(),
-            principal: principal.cloned(),
+            principal: principal.clone(),
             number,
             _token: self.permits.token(),
         })
@@ -165,9 +166,10 @@ impl Drop for Permit {
         let mut running = lock(&self.running);
         running.all -= 1;
         running.started.remove(&self.number);
-        let Some(principal) = &self.principal else {
+        let principal = &self.principal;
+        if principal.is_empty() {
             return;
-        };
+        }
         if let Some(runs) = running.of_principals.get_mut(principal) {
             *runs -= 1;
             // The map must not grow with every principal that was ever seen.

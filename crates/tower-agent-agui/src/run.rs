@@ -25,7 +25,7 @@ use tower_agent::agent::RunStream;
 use tower_agent::callback::LayerInner;
 use tower_agent::error::{Error, ErrorKind, Result, panic_message};
 use tower_agent::stream::{self, EventKind};
-use tower_agent_threads::{Begun, Keeper, Progress, Roles, Save, Saving};
+use tower_agent_conversations::{Begun, Keeper, Progress, Roles, Save, Saving};
 
 /// A run as a stream of events for the client; created by [`AgUi::run`](super::AgUi::run).
 ///
@@ -433,7 +433,7 @@ impl ActiveRun {
                 this.saving = None;
                 match saved {
                     Ok(()) => {}
-                    Err(error) => this.lose(&*error),
+                    Err(error) => this.lose(&error),
                 }
                 // If the save has failed, the agent is gone, and its event is about lost progress.
                 let held = this.held.take().filter(|_| this.agent.is_some());

@@ -11,7 +11,7 @@ use tower_agent::agent::AgentRequest;
 use tower_agent::callback::LayerInner;
 use tower_agent::error::{Interrupt, Result};
 use tower_agent::stream::{self, EventKind, Invocation};
-use tower_agent_threads::{InterruptIds, Roles};
+use tower_agent_conversations::{InterruptIds, Roles};
 
 /// A stored thread that is to be shown.
 pub(super) struct Show {

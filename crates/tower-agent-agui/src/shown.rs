@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tower_agent::message::{Message, Part, Role, ToolCall, ToolResult};
-use tower_agent_threads::{Progress, ShownForm, ShownMessage};
+use tower_agent_conversations::{Progress, ShownForm, ShownMessage};
 
 use crate::conversation::{self, Conversation};
 use crate::wire::{self, Content, MessageKind};

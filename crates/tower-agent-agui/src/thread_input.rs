@@ -1,11 +1,11 @@
 //! The client's side of a thread: its input and its messages, for the rules of
-//! [`tower_agent_threads`].
+//! [`tower_agent_conversations`].
 
 use std::sync::Arc;
 
 use tower_agent::error::Resolution;
 use tower_agent::message::Part;
-use tower_agent_threads::{
+use tower_agent_conversations::{
     ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, InputPart, Progress, Refusal,
     RefusalKind, Roles, ShownForm, Threads,
 };
@@ -167,7 +167,7 @@ impl From<Refusal> for InputError {
     }
 }
 
-/// The error of an [`Inbox`](tower_agent_threads::Inbox), which has no input of a protocol.
+/// The error of an [`Inbox`](tower_agent_conversations::Inbox), which has no input of a protocol.
 impl From<InputError> for Refusal {
     fn from(error: InputError) -> Self {
         let kind = match error.kind() {

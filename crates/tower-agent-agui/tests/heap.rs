@@ -12,7 +12,7 @@ use futures::FutureExt;
 use http_body_util::{BodyExt, Full};
 use tower::ServiceExt;
 use tower_agent::{Agent, ModelRequest, ModelResponse};
-use tower_agent_agui::{AgUi, threads::SealKey};
+use tower_agent_agui::{AgUi, conversations::SealKey};
 
 /// The largest body.
 const BODY: usize = 1 << 20;

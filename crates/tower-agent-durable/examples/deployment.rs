@@ -15,7 +15,9 @@ use tower_agent::{
     Agent, BoxError, CancellationToken, Error, ErrorKind, ModelRequest, ModelResponse,
 };
 use tower_agent_agui::{AgUi, AgUiRun, EventKind, Message, RunAgentInput};
-use tower_agent_durable::{SessionKey, SessionLayer, SessionService, SessionThreads, Sqlite};
+use tower_agent_conversations::{ConversationKey, SessionLayer, SessionService};
+
+use tower_agent_durable::Sqlite;
 
 /// Tells a story, or the beginning of one.
 fn agent(is_slow: bool) -> Result<Agent, BoxError> {
@@ -55,7 +57,7 @@ impl Process {
         let database = Sqlite::open(file).await?;
         let agui = AgUi::builder(agent(is_slow)?)
             .name("stories")
-            .threads(SessionThreads::new(database.clone()))
+            .threads(database.clone())
             .lease(Duration::from_secs(30))
             .max_runs(200)
             .max_runs_per_principal(4)
@@ -107,7 +109,7 @@ async fn page(mut run: AgUiRun) -> (String, Option<Arc<str>>) {
 async fn main() -> Result<(), BoxError> {
     let file = std::env::temp_dir().join(format!("deployment-{}.db", std::process::id()));
     let input = || RunAgentInput::new("t1", "r1", [Message::user("m1", "Tell me a story.")]);
-    let key = SessionKey::new("stories", "ada", "1");
+    let key = ConversationKey::new("stories", "ada", "1");
 
     // A page and a job of the program wait for their answers when the process is told to stop.
     let old = Process::start(&file, true).await?;

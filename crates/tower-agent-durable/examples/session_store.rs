@@ -11,9 +11,11 @@ use serde_json::json;
 use tower::{Layer, ServiceExt};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, ErrorKind, Resolution, Tool};
-use tower_agent_durable::{
-    Session, SessionKey, SessionLayer, SessionQuery, SessionService, SessionStore, Sqlite,
+use tower_agent_conversations::{
+    ConversationKey, ConversationQuery, ConversationStore, Session, SessionLayer, SessionService,
 };
+
+use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::{Approval, Decision};
 
 /// What a process sets up when it starts.
@@ -39,7 +41,7 @@ async fn main() -> Result<(), BoxError> {
     let file = std::env::temp_dir().join(format!("sessions-{}.db", std::process::id()));
     let paid = Arc::new(AtomicU32::new(0));
     // The user is known from a login, and not from what a client says.
-    let key = SessionKey::new("shop", "ada", "2026-11-22");
+    let key = ConversationKey::new("shop", "ada", "2026-11-22");
 
     // Two turns: each request has only what is new.
     let turns = vec![
@@ -82,7 +84,7 @@ async fn main() -> Result<(), BoxError> {
 
     // Ada's sessions; and she may have them deleted.
     let listed = store
-        .list(&SessionQuery::of_app("shop").user("ada"))
+        .list(&ConversationQuery::new().app("shop").user("ada"))
         .await?;
     assert_eq!(listed.len(), 1);
     store.delete(&key).await?;

@@ -6,7 +6,7 @@
 //! journal::Durable  ->  model and tool calls that are not repeated after a crash
 //! ```
 //!
-//! [`SessionLayer`] keeps the conversations of an agent in a [`SessionStore`], so that a request
+//! [`SessionLayer`] keeps the conversations of an agent in a [`ConversationStore`], so that a request
 //! carries only what is new. A [journal] keeps the results of the calls of a run. With an engine,
 //! which is a crate of its own, another machine continues a run whose machine is lost. The guide on
 //! [keeping](guide::keeping) says which of the three you need; the one on
@@ -34,38 +34,23 @@
     warn(clippy::expect_used, clippy::panic, clippy::unwrap_used)
 )]
 
-mod accepted;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod database;
-mod error;
 pub mod guide;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod ids;
-#[cfg(feature = "threads")]
 mod inbox;
 pub mod journal;
-mod json;
 mod lock;
-mod sessions;
-#[cfg(feature = "threads")]
-mod threads;
 mod time;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod user_data;
+
+pub use tower_agent_conversations::StoreError;
 
 #[cfg(feature = "postgres")]
 pub use self::database::{Postgres, PostgresOptions};
 #[cfg(feature = "sqlite")]
 pub use self::database::{Sqlite, SqliteOptions};
-pub use self::error::StoreError;
-#[cfg(feature = "threads")]
 pub use self::inbox::AgentInbox;
-pub use self::sessions::{
-    Append, NotStored, ResponseFuture, Session, SessionInfo, SessionKey, SessionLayer,
-    SessionQuery, SessionService, SessionStore, StoredSession,
-};
-#[cfg(feature = "threads")]
-pub use self::threads::SessionThreads;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use self::user_data::{UserData, UserRun, UserSession};
 

@@ -8,9 +8,9 @@ use crate::database::Postgres;
 #[cfg(feature = "sqlite")]
 use crate::database::Sqlite;
 use crate::database::{Durability, Row, Sql, Wait, to_end};
-use crate::error::StoreError;
-use crate::ids;
-use crate::sessions::{SessionQuery, SessionStore};
+use crate::journal::MAX_NAME;
+use tower_agent_conversations::StoreError;
+use tower_agent_conversations::{ConversationQuery, ConversationStore};
 
 /// Everything that a database has of one user, to be handed over; created by
 /// `Sqlite::export_user` and `Postgres::export_user`.
@@ -76,11 +76,14 @@ const STEPS: &str = "\
     SELECT record FROM tower_agent_run_steps WHERE run = $1 AND record IS NOT NULL \
     ORDER BY position";
 
-const DELETE_SESSIONS: &str = "DELETE FROM tower_agent_sessions WHERE owner = $1";
+const DELETE_SESSIONS: &str = "DELETE FROM tower_agent_conversations WHERE owner = $1";
 
 const DELETE_RUNS: &str = "DELETE FROM tower_agent_runs WHERE owner = $1";
 
-async fn export<D: Sql + SessionStore>(database: &D, user: &str) -> Result<UserData, StoreError> {
+async fn export<D: Sql + ConversationStore>(
+    database: &D,
+    user: &str,
+) -> Result<UserData, StoreError> {
     check(user)?;
     Ok(UserData {
         sessions: sessions(database, user).await?,
@@ -89,10 +92,10 @@ async fn export<D: Sql + SessionStore>(database: &D, user: &str) -> Result<UserD
 }
 
 async fn sessions(
-    database: &impl SessionStore,
+    database: &impl ConversationStore,
     user: &str,
 ) -> Result<Vec<UserSession>, StoreError> {
-    let mut query = SessionQuery::new().user(user);
+    let mut query = ConversationQuery::new().user(user);
     let mut sessions = Vec::new();
     loop {
         let page = database.list(&query).await?;
@@ -102,12 +105,12 @@ async fn sessions(
         query = query.after(last);
         for info in page {
             // Deleted or expired since the list was read.
-            let Some(stored) = database.load(&info.key).await? else {
+            let Some(stored) = database.load(&info.key, 0).await? else {
                 continue;
             };
             sessions.push(UserSession {
                 app: info.key.app.to_string(),
-                session: info.key.session.to_string(),
+                session: info.key.id.to_string(),
                 kind: info.kind.to_string(),
                 updated_at: crate::time::millis(info.updated_at),
                 head: json(&stored.head)?,
@@ -150,7 +153,7 @@ fn check(user: &str) -> Result<(), StoreError> {
     if user.is_empty() {
         return Err(StoreError::data("a user must not be empty"));
     }
-    ids::check("user", user, ids::NAME)
+    StoreError::check_id("user", user, MAX_NAME)
 }
 
 fn json(text: &str) -> Result<Json, StoreError> {

@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime};
 use futures::future::BoxFuture;
 use tokio::time::sleep;
 use tower_agent::{AgentRequest, BoxError, Result};
-use tower_agent_agui::threads::{
-    MemoryThreads, Thread, ThreadInfo, ThreadKey, ThreadQuery, ThreadStore,
+use tower_agent_agui::conversations::{
+    Append, ConversationInfo, ConversationKey, ConversationQuery, ConversationStore,
+    MemoryConversations, StoredConversation,
 };
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{
@@ -28,7 +29,7 @@ const KEPT: usize = 10_000;
 
 /// The database itself.
 pub(crate) struct Tables {
-    threads: MemoryThreads,
+    threads: MemoryConversations,
     runs: Mutex<Runs>,
     limits: Mutex<BTreeMap<String, RateState>>,
 }
@@ -42,11 +43,11 @@ struct Runs {
 
 impl Tables {
     pub(crate) fn new() -> Self {
-        let threads = MemoryThreads::new()
-            .max_threads(KEPT)
+        let threads = MemoryConversations::new()
+            .max_conversations(KEPT)
             .max_bytes(usize::MAX)
-            .max_threads_of_principal(usize::MAX)
-            .max_bytes_of_principal(usize::MAX);
+            .max_conversations_of_user(usize::MAX)
+            .max_bytes_of_user(usize::MAX);
         Self {
             threads,
             runs: Mutex::default(),
@@ -100,29 +101,43 @@ impl fmt::Debug for Database {
 
 // Threads.
 
-impl ThreadStore for Database {
-    async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
+impl ConversationStore for Database {
+    async fn load(
+        &self,
+        key: &ConversationKey,
+        from: usize,
+    ) -> Result<Option<StoredConversation>, StoreError> {
         self.way().await?;
-        let loaded = self.tables.threads.load(key).await?;
+        let loaded = self.tables.threads.load(key, from).await?;
         self.way().await?;
         Ok(loaded)
     }
 
-    async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
+    async fn append(
+        &self,
+        key: &ConversationKey,
+        expected: u64,
+        append: Append,
+    ) -> Result<u64, StoreError> {
         self.way().await?;
-        let is_saved = self.tables.threads.save(key, thread, expected).await?;
+        let version = self.tables.threads.append(key, expected, append).await;
         self.way().await?;
-        Ok(is_saved)
+        version
     }
 
-    async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
+    async fn list(&self, query: &ConversationQuery) -> Result<Vec<ConversationInfo>, StoreError> {
         self.way().await?;
         self.tables.threads.list(query).await
     }
 
-    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
+    async fn delete(&self, key: &ConversationKey) -> Result<bool, StoreError> {
         self.way().await?;
         self.tables.threads.delete(key).await
+    }
+
+    async fn delete_expired(&self) -> Result<u64, StoreError> {
+        self.way().await?;
+        self.tables.threads.delete_expired().await
     }
 }
 

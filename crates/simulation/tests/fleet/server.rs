@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_agent::{Agent, AgentRequest, BoxError, Effect, Resolution, Tool};
 use tower_agent_agui::AgUi;
-use tower_agent_agui::threads::Roles;
+use tower_agent_agui::conversations::Roles;
 use tower_agent_durable::journal::{Durable, RunKey};
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::budget::{Budget, Limits};

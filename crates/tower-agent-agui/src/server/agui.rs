@@ -26,7 +26,9 @@ use tower_agent::agent::{AgentRequest, BoxAgent};
 use tower_agent::callback::LayerInner;
 use tower_agent::context::{ConversationId, State};
 use tower_agent::error::{BoxError, Resolution};
-use tower_agent_threads::{Begun, QuestionPage, Roles, ThreadKey, ThreadQuery, Threads};
+use tower_agent_conversations::{
+    Begun, ConversationKey, ConversationQuery, QuestionPage, Roles, Threads,
+};
 
 /// The number of threads with expired questions whose agents go on at once.
 const EXPIRED_AT_ONCE: usize = 8;
@@ -38,7 +40,7 @@ const EXPIRED_AT_ONCE: usize = 8;
 ///
 /// | type | contents |
 /// |---|---|
-/// | [`ThreadKey`] | the [principal](super::AgUiBuilder::principal), if there is one, and the thread |
+/// | [`ConversationKey`] | the [principal](super::AgUiBuilder::principal), if there is one, and the thread |
 /// | [`http::request::Parts`] | the head of the HTTP request, with the extensions that outer layers have added; only for a run over HTTP |
 /// | `Arc<`[`RunAgentInput`]`>` | the client's input, without its state, which is [`RunContext::state`](tower_agent::RunContext::state): the word of the client alone |
 /// | [`ConversationId`] | the id of the thread, for telemetry |
@@ -103,8 +105,9 @@ impl AgUi {
     /// same name, two answers to one interrupt. Fails, too, if there are [too many
     /// runs](super::AgUiBuilder::max_runs).
     pub async fn run(&self, input: RunAgentInput) -> Result<AgUiRun, InputError> {
-        let permit = self.runs.permit(None)?;
-        self.start(input, None, Roles::default(), None, permit)
+        let nobody = Arc::default();
+        let permit = self.runs.permit(&nobody)?;
+        self.start(input, nobody, Roles::default(), None, permit)
             .await
     }
 
@@ -135,9 +138,12 @@ impl AgUi {
         input: RunAgentInput,
     ) -> Result<AgUiRun, InputError> {
         let principal = principal.into();
-        let permit = self.runs.permit(Some(&principal))?;
-        self.start(input, Some(principal), roles, None, permit)
-            .await
+        if principal.is_empty() {
+            // It would have the threads of those without one.
+            return Err(InputError::new(".", "the principal is empty"));
+        }
+        let permit = self.runs.permit(&principal)?;
+        self.start(input, principal, roles, None, permit).await
     }
 
     /// Returns the open questions of this server's threads that somebody with these roles can
@@ -149,10 +155,10 @@ impl AgUi {
     /// [stateless](super::AgUiBuilder::stateless).
     pub async fn questions(
         &self,
-        query: &ThreadQuery,
+        query: &ConversationQuery,
         roles: &Roles,
     ) -> Result<QuestionPage, InputError> {
-        let query = query.clone().server(self.name.clone());
+        let query = query.clone().app(self.name.clone());
         Ok(self.threads.questions(&query, roles).await?)
     }
 
@@ -170,16 +176,16 @@ impl AgUi {
     /// the thread, or the server is [stateless](super::AgUiBuilder::stateless).
     pub async fn answer(
         &self,
-        key: ThreadKey,
+        key: ConversationKey,
         roles: Roles,
         answer: Resolution,
     ) -> Result<AgUiRun, InputError> {
-        if key.server != self.name {
+        if key.app != self.name {
             // Its agent is another one, with other guards.
             let why = "the thread is of another server";
             return Err(InputError::new("threadId", why).of(InputErrorKind::NotOpen));
         }
-        let permit = self.runs.permit(key.principal.as_ref())?;
+        let permit = self.runs.permit(&key.user)?;
         let begin = self.threads.answer(key.clone(), roles.clone(), answer);
         let begin = async { begin.await.map_err(InputError::from) };
         let begun = self.runs.unless_stopped(begin).await?;
@@ -214,7 +220,7 @@ impl AgUi {
     /// [stateless](super::AgUiBuilder::stateless). A thread that cannot go on now, as another run
     /// is active in it, is left to the next call.
     pub async fn answer_expired(&self) -> Result<usize, InputError> {
-        let mut query = Some(ThreadQuery::new().server(self.name.clone()));
+        let mut query = Some(ConversationQuery::new().app(self.name.clone()));
         let mut expired = Vec::new();
         while let Some(page) = query {
             let (keys, next) = self.threads.expired(&page).await?;
@@ -227,8 +233,8 @@ impl AgUi {
     }
 
     /// Runs the agent in a thread with expired questions. Returns whether it went on.
-    async fn run_expired(&self, key: ThreadKey) -> bool {
-        let Ok(permit) = self.runs.permit(key.principal.as_ref()) else {
+    async fn run_expired(&self, key: ConversationKey) -> bool {
+        let Ok(permit) = self.runs.permit(&key.user) else {
             return false;
         };
         let begin = self.threads.answer_expired(key.clone());
@@ -247,8 +253,14 @@ impl AgUi {
     }
 
     /// Runs the agent in a thread whose client is not connected.
-    fn go_on(&self, key: ThreadKey, roles: Roles, mut begun: Begun, permit: Permit) -> AgUiRun {
-        let input = RunAgentInput::new(key.thread.clone(), begun.name.clone(), []);
+    fn go_on(
+        &self,
+        key: ConversationKey,
+        roles: Roles,
+        mut begun: Begun,
+        permit: Permit,
+    ) -> AgUiRun {
+        let input = RunAgentInput::new(key.id.clone(), begun.name.clone(), []);
         let input = Arc::new(input);
         begun.request = with_thread(begun.request, key, input.clone());
         AgUiRun::new(self.served(), begun, input, roles, permit)
@@ -301,7 +313,7 @@ impl AgUi {
     ///
     /// ```
     /// use tower_agent_agui::AgUi;
-    /// use tower_agent_agui::threads::{Roles, ThreadKey};
+    /// use tower_agent_agui::conversations::{Roles, ConversationKey};
     /// # use tower_agent::Agent;
     /// # use tower_agent::testing::ScriptedModel;
     ///
@@ -309,7 +321,7 @@ impl AgUi {
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
     /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
     /// let server = AgUi::builder(agent).name("shop").build();
-    /// let key = ThreadKey::new("shop", "thread 1").with_principal(Some("ada".into()));
+    /// let key = ConversationKey::new("shop", "thread 1").with_principal(Some("ada".into()));
     /// assert!(server.show(key, Roles::default()).await?.is_none());
     /// # Ok(())
     /// # }
@@ -321,7 +333,7 @@ impl AgUi {
     /// [stateless](super::AgUiBuilder::stateless).
     pub async fn show(
         &self,
-        key: ThreadKey,
+        key: ConversationKey,
         roles: Roles,
     ) -> Result<Option<Vec<Event>>, InputError> {
         self.show_to(key, roles, None).await
@@ -329,11 +341,11 @@ impl AgUi {
 
     async fn show_to(
         &self,
-        key: ThreadKey,
+        key: ConversationKey,
         roles: Roles,
         parts: Option<http::request::Parts>,
     ) -> Result<Option<Vec<Event>>, InputError> {
-        if key.server != self.name {
+        if key.app != self.name {
             return Ok(None);
         }
         let Some(thread) = self.threads.show(&key).await? else {
@@ -341,7 +353,7 @@ impl AgUi {
         };
         let mut messages = shown::messages(thread.messages);
         shown::mark(&mut messages, thread.reader);
-        let input = RunAgentInput::new(key.thread.clone(), thread.run_id, messages);
+        let input = RunAgentInput::new(key.id.clone(), thread.run_id, messages);
         let request = AgentRequest::default().with_state(State::from(thread.state));
         let mut request = with_thread(request, key, Arc::new(input.clone()));
         if let Some(parts) = parts {
@@ -372,15 +384,14 @@ impl AgUi {
     async fn start(
         &self,
         mut input: RunAgentInput,
-        principal: Option<Arc<str>>,
+        user: Arc<str>,
         roles: Roles,
         parts: Option<http::request::Parts>,
         permit: Permit,
     ) -> Result<AgUiRun, InputError> {
         // Read before the thread is claimed: a rejected input must not keep others out of it.
         let data = RunData::read(&mut input)?;
-        let key = ThreadKey::new(self.name.clone(), input.thread_id.clone());
-        let key = key.with_principal(principal);
+        let key = ConversationKey::new(self.name.clone(), user, input.thread_id.clone());
         let sealed = take_sealed(&mut input, &self.threads);
         let sent = thread_input(&input, roles.clone(), sealed);
         let begin = self.threads.begin(key.clone(), sent);
@@ -401,16 +412,19 @@ impl AgUi {
     {
         let (parts, body) = request.into_parts();
         let wanted = reply::check(&parts, self.threads.has_store())?;
-        let principal = match &self.principal {
-            None => None,
-            Some(of) => Some(of(&parts).ok_or_else(reply::unknown)?),
+        let user = match &self.principal {
+            None => Arc::default(),
+            // Without a name it would have the threads of those without one.
+            Some(of) => of(&parts)
+                .filter(|user| !user.is_empty())
+                .ok_or_else(reply::unknown)?,
         };
         let roles = self.roles.as_ref().map(|of| of(&parts));
         let roles = roles.unwrap_or_default();
         // Bodies that are being read or sent take memory, too.
-        let permit = self.runs.permit(principal.as_ref())?;
+        let permit = self.runs.permit(&user)?;
         if let Wanted::Thread(thread) = wanted {
-            let key = ThreadKey::new(self.name.clone(), thread).with_principal(principal);
+            let key = ConversationKey::new(self.name.clone(), user, thread);
             let events = self.show_to(key, roles, Some(parts));
             let events = self.runs.unless_stopped(events).await?;
             let events = events.ok_or_else(reply::no_thread)?;
@@ -422,17 +436,19 @@ impl AgUi {
         let input = RunAgentInput::from_json(&body)?;
         // Not kept while the thread is loaded.
         drop(body);
-        let run = self
-            .start(input, principal, roles, Some(parts), permit)
-            .await?;
+        let run = self.start(input, user, roles, Some(parts), permit).await?;
         Ok(reply::events(Body::events(run, self.limits.keep_alive)))
     }
 }
 
 /// Adds the thread to a run, for the application's code: the agent does not read it.
-fn with_thread(request: AgentRequest, key: ThreadKey, input: Arc<RunAgentInput>) -> AgentRequest {
+fn with_thread(
+    request: AgentRequest,
+    key: ConversationKey,
+    input: Arc<RunAgentInput>,
+) -> AgentRequest {
     request
-        .with_extension(ConversationId::new(key.thread.clone()))
+        .with_extension(ConversationId::new(key.id.clone()))
         .with_extension(key)
         .with_extension(input)
 }

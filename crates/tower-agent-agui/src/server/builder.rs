@@ -15,7 +15,7 @@ use tower_agent::callback::{Callback, LayerInner, StackBuilder};
 use tower_agent::compat::CallbackSemantics;
 use tower_agent::context::RunContext;
 use tower_agent::error::Error;
-use tower_agent_threads::{Roles, SealKeys, ThreadKey, ThreadStore, Threads};
+use tower_agent_conversations::{ConversationKey, ConversationStore, Roles, SealKeys, Threads};
 
 /// Builds an [`AgUi`]; created by [`AgUi::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
@@ -190,11 +190,11 @@ impl AgUiBuilder {
     }
 
     /// Sets the store of the threads. Defaults to
-    /// [`MemoryThreads::new`](crate::threads::MemoryThreads::new).
+    /// [`MemoryConversations::new`](crate::threads::MemoryConversations::new).
     ///
     /// Servers that share a store need different [names](Self::name), unless they serve the same
     /// agent.
-    pub fn threads(mut self, store: impl ThreadStore) -> Self {
+    pub fn threads(mut self, store: impl ConversationStore) -> Self {
         self.threads = self.threads.with_store(store);
         self
     }
@@ -244,7 +244,7 @@ impl AgUiBuilder {
     /// ```
     pub fn allow_urls(
         mut self,
-        accept: impl Fn(&ThreadKey, &str) -> bool + Send + Sync + 'static,
+        accept: impl Fn(&ConversationKey, &str) -> bool + Send + Sync + 'static,
     ) -> Self {
         self.threads = self.threads.allow_urls(accept);
         self
@@ -384,7 +384,7 @@ impl AgUiBuilder {
     ///
     /// ```
     /// use tower_agent_agui::AgUi;
-    /// use tower_agent_agui::threads::Roles;
+    /// use tower_agent_agui::conversations::Roles;
     /// # use tower_agent::Agent;
     /// # use tower_agent::testing::ScriptedModel;
     ///

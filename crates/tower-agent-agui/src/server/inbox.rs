@@ -5,16 +5,20 @@ use futures_util::StreamExt;
 
 use super::agui::AgUi;
 use tower_agent::error::Resolution;
-use tower_agent_threads::{
-    Continuation, Inbox, QuestionPage, Refusal, Roles, ThreadKey, ThreadQuery,
+use tower_agent_conversations::{
+    Continuation, ConversationKey, ConversationQuery, Inbox, QuestionPage, Refusal, Roles,
 };
 
 /// The questions of the server's threads. The client of a thread receives what the agent does next
 /// with its next run.
 impl Inbox for AgUi {
-    async fn questions(&self, query: &ThreadQuery, roles: &Roles) -> Result<QuestionPage, Refusal> {
+    async fn questions(
+        &self,
+        query: &ConversationQuery,
+        roles: &Roles,
+    ) -> Result<QuestionPage, Refusal> {
         let is_of_other = |server: &Arc<str>| **server != *self.name;
-        if query.server.as_ref().is_some_and(is_of_other) {
+        if query.app.as_ref().is_some_and(is_of_other) {
             return Ok(QuestionPage::default());
         }
         Ok(AgUi::questions(self, query, roles).await?)
@@ -22,7 +26,7 @@ impl Inbox for AgUi {
 
     async fn answer(
         &self,
-        key: ThreadKey,
+        key: ConversationKey,
         roles: Roles,
         answer: Resolution,
     ) -> Result<Continuation, Refusal> {

@@ -11,7 +11,7 @@ use tower_agent::call::{CallKind, Extensions};
 use tower_agent::context::RunContext;
 use tower_agent::error::Error;
 use tower_agent::stream;
-use tower_agent_threads::{InterruptIds, MissedMessage, Roles};
+use tower_agent_conversations::{InterruptIds, MissedMessage, Roles};
 
 use super::response::TranslateResponse;
 use super::state::SentState;

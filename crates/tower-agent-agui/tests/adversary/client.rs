@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
-use tower_agent_agui::threads::{Roles, ThreadKey};
+use tower_agent_agui::conversations::{ConversationKey, Roles};
 use tower_agent_agui::{AgUi, AgUiRun, Conversation, Event, Message, RunAgentInput};
 
 use super::staff::ROLE;
@@ -136,7 +136,7 @@ impl Client {
 
     /// Reads a thread on another device, which goes on with it.
     async fn open(&mut self, principal: Option<&'static str>, thread: &str) {
-        let key = ThreadKey::new("", thread).with_principal(principal.map(Into::into));
+        let key = ConversationKey::new("", principal.unwrap_or_default(), thread);
         let roles = Roles::new(roles_of(principal).iter().copied());
         // A server whose clients keep the threads has none.
         let Ok(Some(events)) = self.server.show(key, roles).await else {

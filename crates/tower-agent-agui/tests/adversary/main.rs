@@ -11,65 +11,16 @@ mod client;
 mod staff;
 mod world;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use test_support::property::{sample, seed};
-use tokio::sync::Mutex;
-use tower_agent::BoxError;
+use test_support::store::FatedStore;
 use tower_agent_agui::AgUiBuilder;
-use tower_agent_agui::threads::{
-    MemoryThreads, SealKey, Thread, ThreadInfo, ThreadKey, ThreadQuery, ThreadStore,
-};
+use tower_agent_agui::conversations::{MemoryConversations, SealKey};
 
 use self::client::Client;
 use self::staff::Staff;
 use self::world::{Rng, World};
-
-/// Another store, which takes its time.
-#[derive(Default)]
-struct Slow(Mutex<HashMap<ThreadKey, (ThreadInfo, String)>>);
-
-impl ThreadStore for Slow {
-    async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
-        tokio::task::yield_now().await;
-        let found = self.0.lock().await.get(key).cloned();
-        tokio::task::yield_now().await;
-        let thread = found.map(|(_, text)| serde_json::from_str(&text));
-        Ok(thread.transpose()?)
-    }
-
-    async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
-        tokio::task::yield_now().await;
-        let mut threads = self.0.lock().await;
-        let found = threads
-            .get(key)
-            .map(|(_, text)| serde_json::from_str::<Thread>(text));
-        if found.transpose()?.map_or(0, |thread| thread.version()) != expected {
-            return Ok(false);
-        }
-        let text = serde_json::to_string(&thread)?;
-        threads.insert(key.clone(), (thread.info(key.clone()), text));
-        drop(threads);
-        tokio::task::yield_now().await;
-        Ok(true)
-    }
-
-    async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
-        let threads = self.0.lock().await;
-        let infos = threads.values().map(|(info, _)| info.clone());
-        let mut list: Vec<_> = infos.filter(|info| query.selects(info)).collect();
-        drop(threads);
-        list.sort_by_key(|info| std::cmp::Reverse(info.updated_at));
-        list.truncate(query.limit as usize);
-        tokio::task::yield_now().await;
-        Ok(list)
-    }
-
-    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
-        Ok(self.0.lock().await.remove(key).is_some())
-    }
-}
 
 fn attack(kept: impl Fn(AgUiBuilder) -> AgUiBuilder) {
     let inputs = sample(1_000, 50_000);
@@ -123,12 +74,12 @@ fn threads_in_memory_run_only_approved_calls() {
 
 #[test]
 fn evicted_threads_run_only_approved_calls() {
-    attack(|server| server.threads(MemoryThreads::new().max_threads(2)));
+    attack(|server| server.threads(MemoryConversations::new().max_conversations(2)));
 }
 
 #[test]
 fn a_slow_store_runs_only_approved_calls() {
-    attack(|server| server.threads(Arc::new(Slow::default())));
+    attack(|server| server.threads(Arc::new(FatedStore::slow())));
 }
 
 /// One process: it knows the answers that it has seen.

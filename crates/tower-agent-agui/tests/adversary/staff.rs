@@ -4,7 +4,7 @@
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tower_agent::Resolution;
-use tower_agent_agui::threads::{Question, Roles, ThreadQuery};
+use tower_agent_agui::conversations::{ConversationKey, ConversationQuery, Question, Roles};
 use tower_agent_agui::{AgUi, AgUiRun};
 
 use super::client::place;
@@ -42,7 +42,7 @@ impl Staff {
     pub(crate) async fn answer(&mut self) -> Vec<Value> {
         let all = [&[][..], &[ROLE], &["audit"], &["audit", ROLE]];
         let roles: &[&str] = self.rng.pick(&all).unwrap();
-        let query = ThreadQuery::new();
+        let query = ConversationQuery::new();
         // A server whose clients keep the threads has no list.
         let Ok(page) = self
             .server
@@ -77,7 +77,7 @@ impl Staff {
     async fn answer_one(&mut self, question: &Question) {
         let mut key = question.key.clone();
         if self.rng.percent(10) {
-            key.principal = Some("bob".into());
+            key.user = "bob".into();
         }
         let roles: &[&str] = if self.rng.percent(75) {
             &[ROLE]
@@ -104,7 +104,7 @@ impl Staff {
             )
         });
         let runs = futures::future::join_all(answers).await;
-        let place = place(key.principal.as_deref(), &key.thread);
+        let place = place_of_key(&key);
         let mut entry = serde_json::to_value(&answer).unwrap();
         entry["interruptId"] = json!(question.id);
         for run in runs {
@@ -134,8 +134,12 @@ impl Staff {
     }
 }
 
+fn place_of_key(key: &ConversationKey) -> String {
+    place(Some(&*key.user).filter(|user| !user.is_empty()), &key.id)
+}
+
 fn place_of(question: &Question) -> String {
-    place(question.key.principal.as_deref(), &question.key.thread)
+    place_of_key(&question.key)
 }
 
 /// The question in the form that a client with the role gets.

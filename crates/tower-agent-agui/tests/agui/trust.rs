@@ -1,24 +1,21 @@
 //! The limits of a front end: the messages it may send, and how often an answer counts.
 
-use std::collections::HashMap;
 use std::future::Future;
+use std::future::ready;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
+use test_support::store::{EndedLeases, Fate, FatedStore};
 use tower::ServiceExt;
 use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, BoxError, Error, ErrorKind, ModelRequest, ModelResponse, Part, Role, Tool, ToolRequest,
 };
-use tower_agent_agui::threads::{
-    MemoryThreads, Roles, SealKey, SealKeys, Thread, ThreadInfo, ThreadKey, ThreadQuery,
-    ThreadStore,
-};
+use tower_agent_agui::conversations::{MemoryConversations, Roles, SealKey, SealKeys};
 use tower_agent_agui::{
     AgUi, AgUiBuilder, Conversation, Event, InputErrorKind, Message, RunAgentInput,
 };
@@ -490,41 +487,9 @@ fn a_result_of_the_pages_own_tool_cannot_be_changed_once_it_was_sent() {
     }
 }
 
-/// A store that takes its time.
-#[derive(Default)]
-struct Slow(tokio::sync::Mutex<HashMap<ThreadKey, Thread>>);
-
-impl ThreadStore for Slow {
-    async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
-        tokio::task::yield_now().await;
-        Ok(self.0.lock().await.get(key).cloned())
-    }
-
-    async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
-        tokio::task::yield_now().await;
-        let mut threads = self.0.lock().await;
-        let is_expected = threads.get(key).map_or(0, Thread::version) == expected;
-        if is_expected {
-            threads.insert(key.clone(), thread);
-        }
-        drop(threads);
-        // It is saved, whether or not anybody waits for the answer.
-        tokio::task::yield_now().await;
-        Ok(is_expected)
-    }
-
-    async fn list(&self, _: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
-        Ok(Vec::new())
-    }
-
-    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
-        Ok(self.0.lock().await.remove(key).is_some())
-    }
-}
-
 #[tokio::test]
 async fn one_of_five_concurrent_resumes_runs() {
-    let slow = Arc::new(Slow::default());
+    let slow = Arc::new(FatedStore::slow());
     let keepers: [(&str, Keep); 3] = [
         ("memory", Box::new(|server| server)),
         ("slow", Box::new(move |server| server.threads(slow.clone()))),
@@ -887,7 +852,7 @@ fn a_sealed_thread_is_of_no_use_elsewhere_and_keys_can_be_changed() {
 #[test]
 fn a_thread_that_waits_outlives_those_that_do_not_and_one_that_has_gone_is_unknown() {
     let bank = Bank::default();
-    let threads = Arc::new(MemoryThreads::new().max_threads(2));
+    let threads = Arc::new(MemoryConversations::new().max_conversations(2));
     let turns = [bill()]
         .into_iter()
         .chain((0..5).map(|_| Turn::from_text("Hello.")));
@@ -907,31 +872,6 @@ fn a_thread_that_waits_outlives_those_that_do_not_and_one_that_has_gone_is_unkno
     assert_eq!(bank.paid(), 1);
 }
 
-/// A store that fails from its n-th save on.
-struct Broken(AtomicUsize, MemoryThreads);
-
-impl ThreadStore for Broken {
-    async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
-        self.1.load(key).await
-    }
-
-    async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
-        let left = self
-            .0
-            .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
-        left.map_err(|_| "the disk is full")?;
-        self.1.save(key, thread, expected).await
-    }
-
-    async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
-        self.1.list(query).await
-    }
-
-    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
-        self.1.delete(key).await
-    }
-}
-
 #[test]
 fn events_that_cannot_be_saved_are_not_sent() {
     let bank = Bank::default();
@@ -944,7 +884,14 @@ fn events_that_cannot_be_saved_are_not_sent() {
             .build()
             .unwrap();
         AgUi::builder(agent)
-            .threads(Broken(saves.into(), MemoryThreads::new()))
+            .threads(FatedStore::new(move |write| {
+                let fate = if write.number < saves {
+                    Fate::Made
+                } else {
+                    Fate::Failed
+                };
+                ready(fate)
+            }))
             .build()
     };
     assert_eq!(
@@ -971,7 +918,7 @@ fn events_that_cannot_be_saved_are_not_sent() {
 /// As if the process had died: the last that was saved is that a run works on the thread.
 #[test]
 fn a_silent_run_is_taken_over_without_repeating_its_open_calls() {
-    for (after, is_taken) in [(Duration::from_secs(900), false), (Duration::ZERO, true)] {
+    for is_taken in [false, true] {
         let bank = Bank::default();
         let turns = [
             bill(),
@@ -979,11 +926,16 @@ fn a_silent_run_is_taken_over_without_repeating_its_open_calls() {
             Turn::from_text("I do not know."),
         ];
         let model = ScriptedModel::new(turns);
-        let store = Faulty(3.into(), Fault::Twice, MemoryThreads::new());
-        let server = AgUi::builder(bank.agent(model))
-            .threads(store)
-            .lease(after)
-            .build();
+        let store = FatedStore::new(async |write| match write.number {
+            3 | 4 => Fate::Failed,
+            _ => Fate::Made,
+        });
+        let server = AgUi::builder(bank.agent(model));
+        let server = if is_taken {
+            server.threads(EndedLeases(store)).build()
+        } else {
+            server.threads(store).build()
+        };
         let mut page = FrontEnd::default();
         let first = page.asks("Pay.");
         page.runs(&server, first);
@@ -1137,58 +1089,26 @@ fn whenever_the_sender_went_away_the_model_reads_one_answer_of_the_call() {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    Error,
-    /// It was saved, but nobody hears of it.
-    Late,
-    Conflict,
-    /// At the next save, too.
-    Twice,
-}
-
-/// A store that fails once, at the n-th save.
-struct Faulty(AtomicUsize, Fault, MemoryThreads);
-
-impl ThreadStore for Faulty {
-    async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
-        self.2.load(key).await
-    }
-
-    async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
-        let left = self.0.fetch_sub(1, SeqCst);
-        let is_second = left == usize::MAX && matches!(self.1, Fault::Twice);
-        if left != 0 && !is_second {
-            return self.2.save(key, thread, expected).await;
-        }
-        match self.1 {
-            Fault::Error | Fault::Twice => Err("the disk is full".into()),
-            Fault::Conflict => Ok(false),
-            Fault::Late => {
-                self.2.save(key, thread, expected).await?;
-                Err("the connection is lost".into())
-            }
-        }
-    }
-
-    async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
-        self.2.list(query).await
-    }
-
-    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
-        self.2.delete(key).await
-    }
+/// A store with one write of another fate.
+fn with_fate(nth: usize, fate: Fate) -> FatedStore {
+    FatedStore::new(move |write| {
+        ready(if write.number == nth {
+            fate
+        } else {
+            Fate::Made
+        })
+    })
 }
 
 #[test]
 fn a_thread_is_of_use_after_a_save_that_failed_and_nothing_is_done_twice() {
     for (nth, fault) in (0..8)
-        .flat_map(|nth| [Fault::Error, Fault::Conflict, Fault::Late].map(|fault| (nth, fault)))
+        .flat_map(|nth| [Fate::Failed, Fate::Conflict, Fate::Unheard].map(|fault| (nth, fault)))
     {
         let bank = Bank::default();
         let turns = (0..5).map(|_| Turn::from_text("Paid."));
         let model = ScriptedModel::new([bill()].into_iter().chain(turns));
-        let store = Faulty(nth.into(), fault, MemoryThreads::new());
+        let store = with_fate(nth, fault);
         let server = AgUi::builder(bank.agent(model.clone()))
             .threads(store)
             .build();
@@ -1225,9 +1145,9 @@ fn a_thread_is_of_use_after_a_save_that_failed_and_nothing_is_done_twice() {
         if let Some(kind) = busy {
             // Somebody works on it, or all was done.
             let expected: &[_] = match fault {
-                Fault::Error | Fault::Twice => &[],
-                Fault::Conflict => &[InputErrorKind::Busy],
-                Fault::Late => &[InputErrorKind::Busy, InputErrorKind::NotOpen],
+                Fate::Made | Fate::Failed => &[],
+                Fate::Conflict => &[InputErrorKind::Busy],
+                Fate::Unheard => &[InputErrorKind::Busy, InputErrorKind::NotOpen],
             };
             assert!(expected.contains(&kind), "{how}: {kind:?}");
         } else {
@@ -1245,7 +1165,7 @@ async fn a_request_that_goes_away_while_it_begins_leaves_the_thread_free() {
         let bank = Bank::default();
         let model = ScriptedModel::new([bill(), Turn::from_text("Paid.")]);
         let server = AgUi::builder(bank.agent(model))
-            .threads(Slow::default())
+            .threads(FatedStore::slow())
             .build();
         let mut page = FrontEnd::default();
         let first = page.asks("Pay.");
@@ -1278,7 +1198,7 @@ async fn a_request_that_goes_away_while_it_begins_leaves_the_thread_free() {
 #[test]
 fn all_that_a_thread_takes_counts_and_one_larger_than_all_may_be_drops_no_other() {
     let bank = Bank::default();
-    let threads = Arc::new(MemoryThreads::new().max_bytes(20_000));
+    let threads = Arc::new(MemoryConversations::new().max_bytes(20_000));
     let turns = [bill()]
         .into_iter()
         .chain((0..30).map(|_| Turn::from_text("Hello.")));
@@ -1568,7 +1488,7 @@ fn an_approval_for_one_agent_is_invalid_for_another() {
         .tool(bank.tool())
         .build()
         .unwrap();
-    let store = Arc::new(MemoryThreads::new());
+    let store = Arc::new(MemoryConversations::new());
     let keepers: [Keep; 2] = [
         Box::new(sealed),
         Box::new(move |server| server.threads(store.clone())),

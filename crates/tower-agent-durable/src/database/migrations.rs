@@ -1,7 +1,7 @@
 use sqlx::SqlSafeStr;
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// The migrations of one database, in order: a released one never changes.
 pub(super) type Migrations = &'static [(i64, &'static str, &'static str)];
@@ -10,8 +10,8 @@ pub(super) type Migrations = &'static [(i64, &'static str, &'static str)];
 pub(super) const SQLITE: Migrations = &[
     (
         1,
-        "sessions",
-        include_str!("../../migrations/sqlite/0001_sessions.sql"),
+        "conversations",
+        include_str!("../../migrations/sqlite/0001_conversations.sql"),
     ),
     (
         2,
@@ -24,8 +24,8 @@ pub(super) const SQLITE: Migrations = &[
 pub(super) const POSTGRES: Migrations = &[
     (
         1,
-        "sessions",
-        include_str!("../../migrations/postgres/0001_sessions.sql"),
+        "conversations",
+        include_str!("../../migrations/postgres/0001_conversations.sql"),
     ),
     (
         2,

@@ -1,7 +1,8 @@
 //! `Sqlite, Postgres: open, migrate; Sql: statements for both`
 //!
-//! The databases, which sessions and the journal share.
+//! The databases, which conversations and the journal share.
 
+mod conversations;
 mod migrations;
 mod or_failure;
 #[cfg(feature = "postgres")]
@@ -13,7 +14,7 @@ mod sql;
 mod sqlite;
 mod to_end;
 
-pub(crate) use self::or_failure::OrFailure;
+pub(crate) use self::conversations::ConversationVersion;
 #[cfg(feature = "postgres")]
 pub use self::postgres::{Postgres, PostgresOptions};
 pub(crate) use self::sql::{Dialect, Durability, Row, Sql, Transaction, Value, Wait};

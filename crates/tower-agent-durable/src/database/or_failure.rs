@@ -1,4 +1,4 @@
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// The error of a database as one of this crate. Not a `From`, which would make the library that
 /// talks to the database part of the interface.

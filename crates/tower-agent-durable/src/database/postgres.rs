@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use sqlx::AssertSqlSafe;
 use sqlx::Executor;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -17,7 +18,7 @@ use super::or_failure::{OrFailure, is_busy};
 #[cfg(feature = "rate-limit")]
 use super::rates::{RateQueue, short};
 use super::sql::{Dialect, Durability, Row, Sql, Transaction, Value, Wait, query};
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// The default time for which a call waits for a connection.
 const WAIT: Duration = Duration::from_secs(10);
@@ -127,13 +128,6 @@ impl Postgres {
         self.pool.close().await;
     }
 
-    /// Begins a transaction. Without a commit it has no effect.
-    pub(crate) async fn begin(
-        &self,
-    ) -> Result<sqlx::Transaction<'static, sqlx::Postgres>, StoreError> {
-        self.pool.begin_with(BEGIN).await.or_failure()
-    }
-
     async fn begin_in_turn(
         &self,
         wait: Wait,
@@ -159,10 +153,6 @@ impl Postgres {
             transaction,
             _turn: turn,
         })
-    }
-
-    pub(crate) fn pool(&self) -> &PgPool {
-        &self.pool
     }
 }
 
@@ -249,13 +239,13 @@ impl Sql for Postgres {
         Box::pin(std::future::ready(()))
     }
 
-    fn read<'a>(
+    fn read_composed<'a>(
         &'a self,
-        sql: &'static str,
+        sql: String,
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
-            let rows = query(sql, values)?
+            let rows = query(AssertSqlSafe(sql), values)?
                 .fetch_all(&self.pool)
                 .await
                 .or_failure()?;

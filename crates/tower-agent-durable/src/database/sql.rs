@@ -4,10 +4,10 @@ use std::fmt;
 
 use futures_util::future::BoxFuture;
 use sqlx::query::Query;
-use sqlx::{Arguments, ColumnIndex, Database, Decode, Encode, IntoArguments, Type};
+use sqlx::{Arguments, ColumnIndex, Database, Decode, Encode, IntoArguments, SqlSafeStr, Type};
 
 use super::or_failure::OrFailure;
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// A database with statements.
 pub(crate) trait Sql: fmt::Debug + Send + Sync {
@@ -28,6 +28,16 @@ pub(crate) trait Sql: fmt::Debug + Send + Sync {
     fn read<'a>(
         &'a self,
         sql: &'static str,
+        values: &'a [Value<'a>],
+    ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
+        self.read_composed(sql.into(), values)
+    }
+
+    /// Returns the rows of a statement that only reads, and is composed of ours. What others say is
+    /// in its values.
+    fn read_composed<'a>(
+        &'a self,
+        sql: String,
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>>;
 }
@@ -160,7 +170,7 @@ fn missing(column: &str) -> StoreError {
 
 /// Returns a statement with its arguments.
 pub(super) fn query<D>(
-    sql: &'static str,
+    sql: impl SqlSafeStr,
     values: &[Value<'_>],
 ) -> Result<Query<'static, D, D::Arguments>, StoreError>
 where

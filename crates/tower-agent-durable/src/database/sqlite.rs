@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, fs, io};
 
 use futures_util::future::BoxFuture;
+use sqlx::AssertSqlSafe;
 use sqlx::migrate::MigrateError;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
@@ -15,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::migrations::{self, SQLITE, migrator};
 use super::or_failure::{OrFailure, is_busy};
 use super::sql::{Dialect, Durability, Row, Sql, Transaction, Value, Wait, query};
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// The default time for which a write waits for others.
 const WAIT: Duration = Duration::from_secs(10);
@@ -107,20 +108,6 @@ impl Sqlite {
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
-    }
-
-    /// Returns the one connection that writes.
-    pub(crate) fn writer(&self) -> &SqlitePool {
-        &self.writer
-    }
-
-    /// Begins a transaction that writes, when it is its turn. Without a commit it has no effect.
-    pub(crate) async fn begin(&self) -> Result<SqliteWrite, StoreError> {
-        let connection = self.try_begin(Durability::AtCommit).await.or_failure()?;
-        Ok(SqliteWrite {
-            connection,
-            _turn: None,
-        })
     }
 
     async fn try_begin(
@@ -301,13 +288,13 @@ impl Sql for Sqlite {
         Box::pin(Self::wipe(self))
     }
 
-    fn read<'a>(
+    fn read_composed<'a>(
         &'a self,
-        sql: &'static str,
+        sql: String,
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
-            let rows = query(sql, values)?
+            let rows = query(AssertSqlSafe(sql), values)?
                 .fetch_all(self.readers())
                 .await
                 .or_failure()?;

@@ -2,7 +2,7 @@ use std::future::Future;
 
 use tokio::runtime::Handle;
 
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// Runs a transaction to its end, even if the caller is no longer polled, as for a run whose client
 /// does not read. Otherwise every other writer would wait for its connection and its locks.

@@ -12,13 +12,10 @@
 #[doc = "```"]
 pub mod keeping {}
 
-#[cfg_attr(all(feature = "sqlite", feature = "threads"), doc = include_str!("deployment.md"))]
+#[cfg_attr(feature = "sqlite", doc = include_str!("deployment.md"))]
+#[cfg_attr(not(feature = "sqlite"), doc = "Needs the feature `sqlite`.")]
 #[cfg_attr(
-    not(all(feature = "sqlite", feature = "threads")),
-    doc = "Needs the features `sqlite` and `threads`."
-)]
-#[cfg_attr(
-    all(feature = "sqlite", feature = "threads"),
+    feature = "sqlite",
     doc = concat!(
         "# A complete program\n\n```\n",
         include_str!("../../examples/deployment.rs"),

@@ -14,31 +14,29 @@ use tower::ServiceExt;
 use tower_agent::AgentRequest;
 use tower_agent::agent::{AgentService, BoxAgent};
 use tower_agent::error::{Error, ErrorKind, Interrupt, Resolution};
-use tower_agent_threads::{
-    Continuation, Inbox, InputPart, Question, QuestionPage, Refusal, RefusalKind, Roles, ThreadKey,
-    ThreadQuery,
+use tower_agent_conversations::{
+    Accepted, Continuation, ConversationKey, ConversationQuery, Inbox, InputPart, Question,
+    QuestionPage, Refusal, RefusalKind, Roles, SessionLayer,
 };
 use tower_layer::Layer;
 
 use self::place::{Place, Sessions};
-use crate::accepted::Accepted;
 use crate::journal::JournalError;
-use crate::sessions::{SessionLayer, SessionStore};
 
 /// The number of conversations with expired questions whose agents go on at once.
 const EXPIRED_AT_ONCE: usize = 8;
 
 /// The open questions of an agent's sessions, or of its durable runs, as an
-/// [`Inbox`](tower_agent_threads::Inbox). Cloning is O(1).
+/// [`Inbox`](tower_agent_conversations::Inbox). Cloning is O(1).
 ///
-/// The [key](ThreadKey) of a session has its application, user and name; that of a run has its
+/// The [key](ConversationKey) of a session has its application, user and name; that of a run has its
 /// agent, user and id. A question is answered under the id of its
 /// [interrupt](tower_agent::Interrupt::id).
 ///
 /// ```
 /// use tower_agent::{Agent, BoxError};
-/// use tower_agent_durable::{AgentInbox, SessionLayer, Sqlite};
-/// use tower_agent_threads::{Inbox, Inboxes, Roles, ThreadQuery};
+/// use tower_agent_durable::{AgentInbox, Sqlite};
+/// use tower_agent_conversations::{ConversationQuery, Inbox, Inboxes, Roles, SessionLayer};
 /// # use tower_agent::testing::ScriptedModel;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -50,7 +48,7 @@ const EXPIRED_AT_ONCE: usize = 8;
 /// let runs = AgentInbox::runs(database.runs(), "payer", payer);
 /// // With `AgUi` as a third, and `InboxService` around them.
 /// let inbox = Inboxes::default().with(sessions).with(runs);
-/// let page = inbox.questions(&ThreadQuery::new(), &Roles::new(["support"])).await?;
+/// let page = inbox.questions(&ConversationQuery::new(), &Roles::new(["support"])).await?;
 /// assert!(page.questions.is_empty());
 /// # Ok(())
 /// # }
@@ -69,13 +67,13 @@ pub struct AgentInbox {
 impl AgentInbox {
     /// Creates the inbox of the sessions that this layer stores for an application. The layer is
     /// put around the agent.
-    pub fn sessions<S: SessionStore>(
-        layer: SessionLayer<S>,
+    pub fn sessions(
+        layer: SessionLayer,
         app: impl Into<Arc<str>>,
         agent: impl AgentService,
     ) -> Self {
         let place = Sessions {
-            store: layer.store(),
+            layer: layer.clone(),
             app: app.into(),
         };
         Self::new(place, layer.layer(agent))
@@ -129,7 +127,7 @@ impl AgentInbox {
     }
 
     /// Lets the agent go on in a conversation with expired questions. Returns whether it did.
-    async fn run_expired(&self, key: ThreadKey) -> bool {
+    async fn run_expired(&self, key: ConversationKey) -> bool {
         let begun = async {
             let _answering = self.answering.lock().await;
             let open = self.open(&key).await?;
@@ -152,14 +150,18 @@ impl AgentInbox {
     }
 
     /// Returns the open interrupts of a conversation that waits.
-    async fn open(&self, key: &ThreadKey) -> Result<Vec<Interrupt>, Refusal> {
+    async fn open(&self, key: &ConversationKey) -> Result<Vec<Interrupt>, Refusal> {
         let open = self.place.open(key).await;
         open.map_err(|error| broken(&*error))
     }
 }
 
 impl Inbox for AgentInbox {
-    async fn questions(&self, query: &ThreadQuery, roles: &Roles) -> Result<QuestionPage, Refusal> {
+    async fn questions(
+        &self,
+        query: &ConversationQuery,
+        roles: &Roles,
+    ) -> Result<QuestionPage, Refusal> {
         let query = query.clone().waiting();
         let listed = self.place.list(&query).await;
         let listed = listed.map_err(|error| broken(&*error))?;
@@ -182,7 +184,7 @@ impl Inbox for AgentInbox {
 
     async fn answer(
         &self,
-        key: ThreadKey,
+        key: ConversationKey,
         roles: Roles,
         answer: Resolution,
     ) -> Result<Continuation, Refusal> {
@@ -203,7 +205,7 @@ impl Inbox for AgentInbox {
     }
 
     async fn answer_expired(&self) -> Result<usize, Refusal> {
-        let mut query = Some(ThreadQuery::new().waiting());
+        let mut query = Some(ConversationQuery::new().waiting());
         let mut keys = Vec::new();
         while let Some(page) = query {
             let listed = self.place.list(&page).await;

@@ -3,57 +3,61 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt};
 use tower_agent::AgentRequest;
 use tower_agent::error::{BoxError, Interrupt};
-use tower_agent_threads::{ThreadInfo, ThreadKey, ThreadQuery};
-
-use crate::sessions::{SESSION, Session, SessionStore};
-use crate::threads::{key_of, list};
+use tower_agent_conversations::{
+    ConversationInfo, ConversationKey, ConversationQuery, SessionLayer,
+};
 
 /// Where the conversations of an inbox are stored.
 pub(super) trait Place: Send + Sync {
     /// Returns a page of those that wait.
     fn list<'a>(
         &'a self,
-        query: &'a ThreadQuery,
-    ) -> BoxFuture<'a, Result<Vec<ThreadInfo>, BoxError>>;
+        query: &'a ConversationQuery,
+    ) -> BoxFuture<'a, Result<Vec<ConversationInfo>, BoxError>>;
 
     /// Returns the open interrupts of one, if it waits and is of this inbox.
-    fn open<'a>(&'a self, key: &'a ThreadKey) -> BoxFuture<'a, Result<Vec<Interrupt>, BoxError>>;
+    fn open<'a>(
+        &'a self,
+        key: &'a ConversationKey,
+    ) -> BoxFuture<'a, Result<Vec<Interrupt>, BoxError>>;
 
     /// Returns the request that continues one, with the outcomes of what has expired.
-    fn request<'a>(&'a self, key: &'a ThreadKey) -> BoxFuture<'a, Result<AgentRequest, BoxError>>;
+    fn request<'a>(
+        &'a self,
+        key: &'a ConversationKey,
+    ) -> BoxFuture<'a, Result<AgentRequest, BoxError>>;
 }
 
 /// The sessions of an application.
-pub(super) struct Sessions<S> {
-    pub(super) store: Arc<S>,
+pub(super) struct Sessions {
+    pub(super) layer: SessionLayer,
     pub(super) app: Arc<str>,
 }
 
-impl<S: SessionStore> Place for Sessions<S> {
+impl Place for Sessions {
     fn list<'a>(
         &'a self,
-        query: &'a ThreadQuery,
-    ) -> BoxFuture<'a, Result<Vec<ThreadInfo>, BoxError>> {
+        query: &'a ConversationQuery,
+    ) -> BoxFuture<'a, Result<Vec<ConversationInfo>, BoxError>> {
         async move {
-            if query
-                .server
-                .as_ref()
-                .is_some_and(|server| *server != self.app)
-            {
+            if query.app.as_ref().is_some_and(|app| *app != self.app) {
                 return Ok(Vec::new());
             }
-            let query = query.clone().server(self.app.clone());
-            list(&*self.store, SESSION, &query).await
+            let query = query.clone().app(self.app.clone());
+            Ok(self.layer.list(&query).await?)
         }
         .boxed()
     }
 
-    fn open<'a>(&'a self, key: &'a ThreadKey) -> BoxFuture<'a, Result<Vec<Interrupt>, BoxError>> {
+    fn open<'a>(
+        &'a self,
+        key: &'a ConversationKey,
+    ) -> BoxFuture<'a, Result<Vec<Interrupt>, BoxError>> {
         async move {
-            if key.server != self.app {
+            if key.app != self.app {
                 return Ok(Vec::new());
             }
-            let session = Session::load(&*self.store, &key_of(key)?).await?;
+            let session = self.layer.load(key).await?;
             // A run that has it was given the answers that there are.
             let waits = session.filter(|session| !session.is_running);
             let open = waits.map(|session| session.checkpoint.head.interrupts);
@@ -62,10 +66,13 @@ impl<S: SessionStore> Place for Sessions<S> {
         .boxed()
     }
 
-    fn request<'a>(&'a self, key: &'a ThreadKey) -> BoxFuture<'a, Result<AgentRequest, BoxError>> {
+    fn request<'a>(
+        &'a self,
+        key: &'a ConversationKey,
+    ) -> BoxFuture<'a, Result<AgentRequest, BoxError>> {
         // The layer adds the outcomes.
-        let request = key_of(key).map(|key| key.request(AgentRequest::default()));
-        std::future::ready(request).boxed()
+        let request = key.request(AgentRequest::default());
+        std::future::ready(Ok(request)).boxed()
     }
 }
 
@@ -80,13 +87,14 @@ pub(super) struct DurableRuns {
 impl Place for DurableRuns {
     fn list<'a>(
         &'a self,
-        query: &'a ThreadQuery,
-    ) -> BoxFuture<'a, Result<Vec<ThreadInfo>, BoxError>> {
+        query: &'a ConversationQuery,
+    ) -> BoxFuture<'a, Result<Vec<ConversationInfo>, BoxError>> {
         async move {
             let mut waiting = Vec::new();
             for run in self.runs.waiting(&self.agent).await? {
-                let key = ThreadKey::new(run.agent, run.id).with_principal(run.user);
-                let info = ThreadInfo::new(key, run.updated_at, true);
+                let user = run.user.unwrap_or_default();
+                let key = ConversationKey::new(run.agent, user, run.id);
+                let info = ConversationInfo::new(key, 0, run.updated_at).waiting(true);
                 if query.selects(&info) {
                     waiting.push(info);
                 }
@@ -99,7 +107,10 @@ impl Place for DurableRuns {
         .boxed()
     }
 
-    fn open<'a>(&'a self, key: &'a ThreadKey) -> BoxFuture<'a, Result<Vec<Interrupt>, BoxError>> {
+    fn open<'a>(
+        &'a self,
+        key: &'a ConversationKey,
+    ) -> BoxFuture<'a, Result<Vec<Interrupt>, BoxError>> {
         use crate::journal::JournalError;
 
         async move {
@@ -107,7 +118,7 @@ impl Place for DurableRuns {
                 Err(JournalError::UnknownRun { .. }) => return Ok(Vec::new()),
                 run => run?,
             };
-            if key.server != self.agent || run.agent != self.agent {
+            if key.app != self.agent || run.agent != self.agent {
                 return Ok(Vec::new());
             }
             // None while it runs.
@@ -116,13 +127,17 @@ impl Place for DurableRuns {
         .boxed()
     }
 
-    fn request<'a>(&'a self, key: &'a ThreadKey) -> BoxFuture<'a, Result<AgentRequest, BoxError>> {
+    fn request<'a>(
+        &'a self,
+        key: &'a ConversationKey,
+    ) -> BoxFuture<'a, Result<AgentRequest, BoxError>> {
         async move { Ok(self.runs.request(run_key(key)).await?) }.boxed()
     }
 }
 
 /// Returns the key of a run from the key of its questions.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-fn run_key(key: &ThreadKey) -> crate::journal::RunKey {
-    crate::journal::RunKey::new(key.thread.clone()).with_user(key.principal.clone())
+fn run_key(key: &ConversationKey) -> crate::journal::RunKey {
+    let user = Some(key.user.clone()).filter(|user| !user.is_empty());
+    crate::journal::RunKey::new(key.id.clone()).with_user(user)
 }

@@ -19,7 +19,7 @@ use super::step_id::StepKind;
 use super::step_service::DurableLayer;
 use super::steps::Steps;
 use super::unfinished::AnswerUnfinished;
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// The default number of runs at once.
 const MAX_RUNS: usize = 1000;

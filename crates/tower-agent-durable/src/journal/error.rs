@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use tower_agent::Error;
 
 use super::step_id::StepId;
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// Why a run cannot continue, at all or in this process.
 ///

@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// The length of a hash, in bytes.
 pub(super) const LENGTH: usize = 12;

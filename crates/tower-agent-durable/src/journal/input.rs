@@ -5,17 +5,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tower_agent::agent::SavedRequest;
 use tower_agent::{AgentRequest, Request};
-#[cfg(feature = "threads")]
-use tower_agent_threads::ThreadKey;
+use tower_agent_conversations::{ConversationKey, StoreError};
 
 use super::error::JournalError;
 use super::fingerprint::Fingerprint;
 use super::open_run::OpenRun;
 use super::run_key::RunKey;
-use crate::error::StoreError;
-use crate::sessions::SessionKey;
-#[cfg(feature = "threads")]
-use crate::threads::key_of;
 
 /// A request that starts or resumes a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,7 +18,8 @@ use crate::threads::key_of;
 pub struct Input {
     /// The outermost agent.
     pub agent: Arc<str>,
-    /// The user whom the run belongs to: that of its [key](RunKey), session or thread.
+    /// The user whom the run belongs to: that of its [key](RunKey), or of its
+    /// conversation.
     pub user: Option<Arc<str>>,
     /// The request.
     pub request: SavedRequest,
@@ -35,14 +31,14 @@ pub struct Input {
     /// The time at which the run received the request, which decides whether its answers are in
     /// time.
     pub at: SystemTime,
-    /// The session or thread of the conversation. Only in the process that received the request,
+    /// The stored conversation. Only in the process that received the request,
     /// where the journal may find the messages in it.
     #[serde(skip)]
     #[cfg_attr(
         not(any(feature = "postgres", feature = "sqlite")),
         expect(dead_code, reason = "only the journals in a database find it")
     )]
-    pub(super) session: Option<SessionKey>,
+    pub(super) conversation: Option<ConversationKey>,
 }
 
 impl Input {
@@ -98,7 +94,7 @@ impl Input {
             fingerprint,
             is_retried,
             at: SystemTime::now(),
-            session: session_of(request),
+            conversation: ConversationKey::of(request.context()).cloned(),
         })
     }
 }
@@ -108,21 +104,8 @@ fn user_of(request: &AgentRequest) -> Option<Arc<str>> {
     if let Some(key) = request.extensions().get::<RunKey>() {
         return key.user.clone();
     }
-    #[cfg(feature = "threads")]
-    if let Some(thread) = request.extensions().get::<ThreadKey>() {
-        return thread.principal.clone();
-    }
-    let session = request.extensions().get::<SessionKey>()?;
-    Some(session.user.clone()).filter(|user| !user.is_empty())
-}
-
-/// Returns the session or thread whose conversation a request continues.
-fn session_of(request: &AgentRequest) -> Option<SessionKey> {
-    #[cfg(feature = "threads")]
-    if let Some(thread) = request.extensions().get::<ThreadKey>() {
-        return key_of(thread).ok();
-    }
-    request.extensions().get::<SessionKey>().cloned()
+    let key = ConversationKey::of(request.context())?;
+    Some(key.user.clone()).filter(|user| !user.is_empty())
 }
 
 /// Returns the parts of stored data without its version: the same request in a later format is the

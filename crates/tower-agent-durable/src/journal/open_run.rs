@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fingerprint;
 use super::run_key::RunKey;
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// A run that this process executes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use super::intent::Intent;
 use super::journal::Lease;
 use super::step_request::StepRequest;
 use super::unfinished::Unfinished;
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// The key of the stored question, in the call.
 const KEY: &str = "tower_agent_durable.unfinished";

@@ -4,7 +4,7 @@ use tower_agent::Error;
 use tower_agent::context::Effects;
 
 use super::version;
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// The end of a step: its response or error, and its effects on the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use tower_agent::{Checkpoint, Error, Interrupt};
 
 use super::run_status::RunStatus;
 use super::version;
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// The current end of a run: it may continue.
 ///

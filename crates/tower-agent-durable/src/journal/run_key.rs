@@ -5,9 +5,14 @@ use serde::{Deserialize, Serialize};
 use tower_agent::AgentRequest;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-use crate::ids;
+
+/// The maximum length of the name of a user, in bytes.
+pub(crate) const MAX_NAME: usize = 512;
+
+/// The maximum length of the id of a run or a step, in bytes.
+pub(super) const MAX_ID: usize = 1024;
 
 /// Identifies a run in a journal: the run id of its request, and the user whom it belongs to.
 ///
@@ -15,7 +20,7 @@ use crate::ids;
 /// the other's. Take it from what the server knows, such as a login, and never from what the client
 /// says. The run id may come from the client of a user.
 ///
-/// A run in a [session](crate::SessionKey) or a thread belongs to its user. The request of any
+/// A run in a [session](crate::ConversationKey) or a thread belongs to its user. The request of any
 /// other run takes one from [`request`](Self::request); without, the run is nobody's, and all who
 /// know its id share it. A text is the key of such a run.
 ///
@@ -103,8 +108,8 @@ impl RunKey {
     /// Fails for a key that a database cannot have.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        ids::check("user of the run", self.owner(), ids::NAME)?;
-        ids::check("run id", &self.run, ids::ID)
+        StoreError::check_id("user of the run", self.owner(), MAX_NAME)?;
+        StoreError::check_id("run id", &self.run, MAX_ID)
     }
 
     /// Returns the user as it is stored.

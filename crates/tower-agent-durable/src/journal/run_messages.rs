@@ -9,26 +9,12 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use tower_agent::message::Messages;
-#[cfg(feature = "threads")]
-use tower_agent_threads::ThreadEntry;
+use tower_agent_conversations::{ConversationKey, to_json};
 
 use super::error::JournalError;
 use super::fingerprint;
-use crate::database::{Dialect, Row, Sql, Transaction, Value};
-use crate::error::StoreError;
-use crate::json;
-use crate::sessions::SessionKey;
-#[cfg(feature = "threads")]
-use crate::sessions::THREAD;
-
-const SESSION: &str = "\
-    SELECT id, version FROM tower_agent_sessions WHERE app = $1 AND owner = $2 AND session = $3";
-
-const ENTRIES: &str = "\
-    SELECT s.kind, e.position, e.entry FROM tower_agent_session_entries e \
-    JOIN tower_agent_sessions s ON s.id = e.session \
-    WHERE e.session = $1 AND e.version <= $2 AND (e.replaced_in IS NULL OR e.replaced_in > $2) \
-    ORDER BY e.position";
+use crate::database::{ConversationVersion, Dialect, Row, Sql, Transaction};
+use tower_agent_conversations::StoreError;
 
 const OWN: &str =
     "SELECT position, message FROM tower_agent_run_messages WHERE run = $1 ORDER BY position";
@@ -60,23 +46,16 @@ pub(super) struct RunMessages {
     session: Option<SessionPart>,
 }
 
-/// The entries of a session that are the first messages of a request.
+/// The entries of a conversation that are the first messages of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct SessionPart {
-    /// The session's row.
-    id: i64,
-    /// The session's version.
-    version: i64,
+    conversation: ConversationVersion,
     /// The positions of the entries. A thread has others in between, which are not of this
     /// conversation.
     entries: Vec<Range<i64>>,
 }
 
 impl SessionPart {
-    fn values(&self) -> [Value<'static>; 2] {
-        [self.id.into(), self.version.into()]
-    }
-
     fn has(&self, position: i64) -> bool {
         self.entries.iter().any(|range| range.contains(&position))
     }
@@ -102,11 +81,11 @@ impl RunMessages {
     pub(super) async fn find(
         database: &dyn Sql,
         messages: &Messages,
-        session: Option<&SessionKey>,
+        session: Option<&ConversationKey>,
     ) -> Result<(Self, Vec<String>), JournalError> {
         let mut texts = Vec::with_capacity(messages.len());
         for message in messages {
-            texts.push(json::write(message)?);
+            texts.push(to_json(message)?);
         }
         let mut found = Self {
             length: texts.len(),
@@ -178,11 +157,11 @@ impl RunMessages {
         name: &str,
     ) -> Result<Vec<String>, JournalError> {
         let entries = match &self.session {
-            Some(part) => database.read(ENTRIES, &part.values()).await?,
+            Some(part) => part.conversation.messages(database).await?,
             None => Vec::new(),
         };
         let own = database.read(OWN, &[run.into()]).await?;
-        self.collect(&entries, &own, name)
+        self.collect(entries, &own, name)
     }
 
     /// Returns the messages as [`read`](Self::read) does, in a transaction.
@@ -193,25 +172,23 @@ impl RunMessages {
         name: &str,
     ) -> Result<Vec<String>, JournalError> {
         let entries = match &self.session {
-            Some(part) => tx.fetch_all(ENTRIES, &part.values()).await?,
+            Some(part) => part.conversation.messages_in(tx).await?,
             None => Vec::new(),
         };
         let own = tx.fetch_all(OWN, &[run.into()]).await?;
-        self.collect(&entries, &own, name)
+        self.collect(entries, &own, name)
     }
 
     fn collect(
         &self,
-        entries: &[Row],
+        entries: Vec<(i64, String)>,
         own: &[Row],
         name: &str,
     ) -> Result<Vec<String>, JournalError> {
         let mut texts = Vec::with_capacity(self.length);
         if let Some(part) = &self.session {
-            for row in entries {
-                if part.has(row.number("position")?)
-                    && let Some(text) = message_of(row)?
-                {
+            for (position, text) in entries {
+                if part.has(position) {
                     texts.push(text);
                 }
             }
@@ -245,7 +222,7 @@ pub(super) fn parse(texts: &[String]) -> Result<Messages, JournalError> {
 pub(super) fn common(messages: &Messages, texts: &[String]) -> Result<usize, JournalError> {
     let mut same = 0;
     for (message, text) in messages.iter().zip(texts) {
-        if json::write(message)? != *text {
+        if to_json(message)? != *text {
             break;
         }
         same += 1;
@@ -256,43 +233,25 @@ pub(super) fn common(messages: &Messages, texts: &[String]) -> Result<usize, Jou
 /// Returns the entries of a session that are the first of these messages.
 async fn shared_with(
     database: &dyn Sql,
-    key: &SessionKey,
+    key: &ConversationKey,
     texts: &[String],
 ) -> Result<Option<SessionPart>, JournalError> {
-    let key = [
-        (&*key.app).into(),
-        (&*key.user).into(),
-        (&*key.session).into(),
-    ];
-    let Some(row) = database.read(SESSION, &key).await?.pop() else {
+    let Some(conversation) = ConversationVersion::find(database, key).await? else {
         return Ok(None);
     };
     let mut part = SessionPart {
-        id: row.number("id")?,
-        version: row.number("version")?,
+        conversation,
         entries: Vec::new(),
     };
     let mut texts = texts.iter();
     let mut next = texts.next();
-    for row in database.read(ENTRIES, &part.values()).await? {
-        let text = message_of(&row)?;
-        if text.is_some() && text.as_ref() == next {
-            part.push(row.number("position")?);
+    for (position, text) in conversation.messages(database).await? {
+        if Some(&text) == next {
+            part.push(position);
             next = texts.next();
         }
     }
     Ok(Some(part).filter(|part| !part.entries.is_empty()))
-}
-
-/// Returns the message of an entry, as JSON. An entry of a thread may be none.
-fn message_of(row: &Row) -> Result<Option<String>, JournalError> {
-    let entry = row.text("entry")?;
-    #[cfg(feature = "threads")]
-    if row.text("kind")? == THREAD {
-        let entry: ThreadEntry = serde_json::from_str(entry).map_err(StoreError::data)?;
-        return Ok(entry.message().map(json::write).transpose()?);
-    }
-    Ok(Some(entry.to_owned()))
 }
 
 fn digest(texts: &[String]) -> String {

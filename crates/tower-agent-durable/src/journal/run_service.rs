@@ -18,8 +18,7 @@ use super::journal::Journal;
 use super::open_run::OpenRun;
 use super::run_end::RunEnd;
 use super::steps::Steps;
-use crate::accepted::Accepted;
-use crate::sessions::OpenCalls;
+use tower_agent_conversations::{Accepted, OpenCalls};
 
 /// Journals runs.
 #[derive(Clone)]

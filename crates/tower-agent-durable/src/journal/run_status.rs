@@ -1,7 +1,7 @@
 use std::fmt;
 
 use super::error::JournalError;
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// The status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

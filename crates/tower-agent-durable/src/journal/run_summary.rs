@@ -3,7 +3,7 @@ use tower_agent::{Error, Interrupt};
 
 use super::run_end::RunEnd;
 use super::version;
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// The end of a run as a list shows it. It is stored beside the end, so that a list reads no
 /// conversation.

@@ -19,9 +19,9 @@ use super::step_id::StepId;
 use super::step_info::StepInfo;
 use super::tables::{ended, from_json, unknown};
 use crate::database::{Durability, Row, Sql, Value, Wait, to_end};
-use crate::error::StoreError;
 use crate::time::{millis, now, time};
 use crate::user_data;
+use tower_agent_conversations::StoreError;
 
 /// The runs in a database, for those who operate them. Created by `Sqlite::runs` and
 /// `Postgres::runs`.
@@ -96,7 +96,6 @@ const LIST_OF_USER: &str = list!("owner = $9 AND ");
 
 const ONE: &str = select!("owner = $1 AND run = $2");
 
-#[cfg(feature = "threads")]
 const WAITING: &str = select!("agent = $1 AND status = $2");
 
 const STEPS: &str = "\
@@ -180,7 +179,6 @@ impl Runs {
     }
 
     /// Returns the runs of an agent that wait, in any order.
-    #[cfg(feature = "threads")]
     pub(crate) async fn waiting(&self, agent: &str) -> Result<Vec<RunInfo>, JournalError> {
         let values = [agent.into(), RunStatus::Waiting.as_str().into()];
         let rows = self.0.read(WAITING, &values).await?;

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-use crate::error::StoreError;
+use tower_agent_conversations::{StoreError, to_json};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-use crate::json;
 
 /// The name of a step of a run. It depends on the place of the step in the run, not on time, so a
 /// run that is started again gives a step the same name.
@@ -59,7 +58,7 @@ impl StepId {
             kind,
             nth,
         } = self;
-        json::write(&StoredId(
+        to_json(&StoredId(
             path.clone(),
             kind.clone(),
             *input,

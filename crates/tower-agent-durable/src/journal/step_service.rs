@@ -20,7 +20,7 @@ use super::step_id::{StepId, StepKind};
 use super::step_request::StepRequest;
 use super::steps::Steps;
 use super::unfinished::Unfinished;
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// Journals model and tool calls.
 #[derive(Clone)]

@@ -15,16 +15,14 @@ use super::known_run::KnownRun;
 use super::open_run::OpenRun;
 use super::record::Record;
 use super::run_end::RunEnd;
-use super::run_key::RunKey;
+use super::run_key::{MAX_ID, RunKey};
 use super::run_messages::{self, RunMessages};
 use super::run_status::RunStatus;
 use super::run_summary::RunSummary;
 use super::step_id::StepId;
 use crate::database::{Durability, Row, Sql, Transaction, Value, Wait};
-use crate::error::StoreError;
-use crate::ids;
-use crate::json;
 use crate::time::now;
+use tower_agent_conversations::{StoreError, to_json};
 
 // The first statement of each transaction writes to the run, so that processes take turns with it.
 
@@ -90,7 +88,7 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     let running = RunStatus::Running.as_str();
     let conversation = &input.request.checkpoint().messages;
     let (messages, texts) =
-        RunMessages::find(database, conversation, input.session.as_ref()).await?;
+        RunMessages::find(database, conversation, input.conversation.as_ref()).await?;
     let mut tx = database.begin(Wait::Limited, Durability::AtCommit).await?;
     // Creates the row of a new run, and locks the row of a known one until the commit.
     let known = [
@@ -122,9 +120,9 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     ];
     tx.execute(START, &start).await?;
     if run.input != latest {
-        let fingerprint = to_json(&input.fingerprint)?;
-        let request = to_json(&input.request.clone().with_messages(Messages::new()))?;
-        let places = to_json(&messages)?;
+        let fingerprint = text_of(&input.fingerprint)?;
+        let request = text_of(&input.request.clone().with_messages(Messages::new()))?;
+        let places = text_of(&messages)?;
         let add = [
             id.into(),
             run.input.into(),
@@ -242,7 +240,7 @@ pub(super) async fn begin(
         };
     }
     let mut lease = Lease::new(run.clone(), step.clone(), 1);
-    let text = to_json(intent)?;
+    let text = text_of(intent)?;
     if !add_step(&mut *tx, id, &lease, &text).await? {
         return Err(taken_over(run));
     }
@@ -288,7 +286,7 @@ pub(super) async fn commit(
     lease: &Lease,
     record: &Record,
 ) -> Result<(), JournalError> {
-    let record = to_json(record)?;
+    let record = text_of(record)?;
     let digest = digest(&record, &lease.step);
     let input = lease.run.input.into();
     let more = [(&record).into(), now().into(), input, (&digest).into()];
@@ -314,13 +312,13 @@ pub(super) async fn end(
         tx.execute(COMPLETE, &[id.into(), status.into()]).await?;
         return Ok(tx.commit().await?);
     }
-    let summary = to_json(&RunSummary::from(end))?;
+    let summary = text_of(&RunSummary::from(end))?;
     let mut tx = database
         .begin(Wait::Unlimited, Durability::AtCommit)
         .await?;
     let id = check(&mut *tx, run).await?;
     let (ended, shared) = without_shared(&mut *tx, run, id, end).await?;
-    let ended = to_json(&ended)?;
+    let ended = text_of(&ended)?;
     let values = [
         id.into(),
         status.into(),
@@ -429,7 +427,7 @@ pub(super) fn ended(row: &Row) -> Result<Option<RunEnd>, JournalError> {
 /// of a database cannot have.
 fn stored_key(step: &StepId) -> String {
     let key = step.key();
-    if ids::check("step", &key, ids::ID).is_ok() {
+    if StoreError::check_id("step", &key, MAX_ID).is_ok() {
         return key;
     }
     format!(
@@ -445,8 +443,8 @@ fn digest(record: &str, step: &StepId) -> String {
     fingerprint::digits(&hash)
 }
 
-fn to_json(value: &impl Serialize) -> Result<String, JournalError> {
-    Ok(json::write(value)?)
+fn text_of(value: &impl Serialize) -> Result<String, JournalError> {
+    Ok(to_json(value)?)
 }
 
 pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, JournalError> {

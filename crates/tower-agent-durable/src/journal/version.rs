@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde::de::{Deserialize, Deserializer, Error};
 
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// Reads data with a version from JSON.
 pub(super) fn read<T: DeserializeOwned>(text: &str, newest: u32) -> Result<T, StoreError> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use test_support::store::EndedLeases;
 use tower::{Layer, ServiceExt};
 use tower_agent::callback::after_agent;
 use tower_agent::message::ToolCall;
@@ -11,15 +12,19 @@ use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Effect, ErrorKind, Message, ModelResponse,
     Resolution,
 };
+use tower_agent_conversations::{
+    Append, ConversationKey, ConversationStore, Session, SessionLayer,
+};
 use tower_agent_durable::journal::{Durable, JournalError};
-use tower_agent_durable::{Append, Session, SessionKey, SessionLayer, SessionStore, Sqlite};
+
+use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::{Approval, Decision};
 
 use crate::memory::Memory;
 use crate::support::{Count, counting, journal_error};
 
-fn key() -> SessionKey {
-    SessionKey::new("shop", "ada", "1")
+fn key() -> ConversationKey {
+    ConversationKey::new("shop", "ada", "1")
 }
 
 /// Asks before it pays, if it `asks`.
@@ -47,13 +52,14 @@ async fn killed(
     store: Memory,
     request: AgentRequest,
 ) -> Memory {
-    let layer = SessionLayer::new(store.clone()).lease(Duration::ZERO);
+    let layer = SessionLayer::new(store.clone());
     let mut run = Box::pin(layer.layer(agent).oneshot(request));
     while model.requests().len() < 2 {
         assert!(futures::poll!(&mut run).is_pending());
         tokio::task::yield_now().await;
     }
-    let left = store.load(&key()).await.unwrap().unwrap();
+    let left = EndedLeases(store).load(&key(), 0).await;
+    let left = left.unwrap().unwrap();
     drop(run);
     layer.finish().await;
     let store = Memory::default();
@@ -82,7 +88,10 @@ async fn a_durable_run_goes_on_in_its_session_with_the_same_request_or_an_empty_
             ("It is paid.".into(), 4)
         );
         assert_eq!(paid.get(), 1);
-        assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
+        assert_eq!(
+            store.load(&key(), 0).await.unwrap().unwrap().entries.len(),
+            4
+        );
     }
 }
 
@@ -141,7 +150,10 @@ async fn a_run_that_is_lost_after_an_answer_goes_on_with_the_same_request() {
         (response.text(), response.messages().len()),
         ("It is paid.".into(), 4)
     );
-    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
+    assert_eq!(
+        store.load(&key(), 0).await.unwrap().unwrap().entries.len(),
+        4
+    );
     // It was answered once.
     let error = next.oneshot(lost.answer()).await.unwrap_err();
     assert_eq!((error.kind(), paid.get()), (ErrorKind::Conflict, 1));
@@ -152,10 +164,10 @@ async fn an_answer_in_time_counts_for_a_lost_run_that_is_made_again_after_that_t
     let lost = lost_after_an_answer().await;
     let Lost { journal, paid, .. } = &lost;
     // As if a day had passed since the answer.
-    let mut left = lost.store.load(&key()).await.unwrap().unwrap();
+    let mut left = lost.store.load(&key(), 0).await.unwrap().unwrap();
     let mut head: Value = serde_json::from_str(&left.head).unwrap();
     head["claim"]["since"] = json!(1);
-    head["checkpoint"]["interrupts"][0]["expiry"]["at"] = json!(2);
+    head["body"]["checkpoint"]["interrupts"][0]["expiry"]["at"] = json!(2);
     left.head = head.to_string();
     let store = Memory::default();
     let append = Append::new(left.head, 0).entries(left.entries);

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use tower_agent_durable::{
-    Append, SessionInfo, SessionKey, SessionQuery, SessionStore, Sqlite, StoreError,
+use tower_agent_conversations::{
+    Append, ConversationInfo, ConversationKey, ConversationQuery, ConversationStore,
 };
+
+use tower_agent_durable::{Sqlite, StoreError};
 
 use crate::support::server::Server;
 
@@ -23,7 +25,7 @@ async fn postgres_conforms() {
     database.close().await;
 }
 
-async fn conforms(store: &impl SessionStore) {
+async fn conforms(store: &impl ConversationStore) {
     appended_messages_are_loaded(store).await;
     another_version_is_a_conflict_and_writes_nothing(store).await;
     entries_are_replaced_from_a_position_on(store).await;
@@ -37,8 +39,8 @@ async fn conforms(store: &impl SessionStore) {
     ids_that_a_key_cannot_have_are_refused_in_words(store).await;
 }
 
-fn key(name: &str) -> SessionKey {
-    SessionKey::new("conformance", "ada", name)
+fn key(name: &str) -> ConversationKey {
+    ConversationKey::new("conformance", "ada", name)
 }
 
 fn entries(texts: &[&str]) -> Vec<String> {
@@ -49,9 +51,9 @@ fn append(head: &str, from: usize, texts: &[&str]) -> Append {
     Append::new(head, from).entries(entries(texts))
 }
 
-async fn appended_messages_are_loaded(store: &impl SessionStore) {
+async fn appended_messages_are_loaded(store: &impl ConversationStore) {
     let key = key("loaded");
-    assert_eq!(store.load(&key).await.unwrap(), None);
+    assert_eq!(store.load(&key, 0).await.unwrap(), None);
     let first = store
         .append(&key, 0, append("1", 0, &["a", "b"]))
         .await
@@ -65,18 +67,18 @@ async fn appended_messages_are_loaded(store: &impl SessionStore) {
         .append(&key, second, append("3", 3, &[]))
         .await
         .unwrap();
-    let session = store.load(&key).await.unwrap().unwrap();
+    let session = store.load(&key, 0).await.unwrap().unwrap();
     assert_eq!((session.version, &*session.head), (third, "3"));
     assert_eq!(session.entries, entries(&["a", "b", "c"]));
 }
 
-async fn another_version_is_a_conflict_and_writes_nothing(store: &impl SessionStore) {
+async fn another_version_is_a_conflict_and_writes_nothing(store: &impl ConversationStore) {
     let key = key("conflict");
     let is_conflict = |result: Result<u64, StoreError>| result.unwrap_err().is_conflict();
     assert!(is_conflict(
         store.append(&key, 7, append("1", 0, &["a"])).await
     ));
-    assert_eq!(store.load(&key).await.unwrap(), None);
+    assert_eq!(store.load(&key, 0).await.unwrap(), None);
     let first = store.append(&key, 0, append("1", 0, &["a"])).await.unwrap();
     assert!(is_conflict(
         store.append(&key, 0, append("2", 0, &["b"])).await
@@ -88,12 +90,12 @@ async fn another_version_is_a_conflict_and_writes_nothing(store: &impl SessionSt
     assert!(is_conflict(
         store.append(&key, first, append("3", 0, &["b"])).await
     ));
-    let session = store.load(&key).await.unwrap().unwrap();
+    let session = store.load(&key, 0).await.unwrap().unwrap();
     assert_eq!((session.version, &*session.head), (second, "2"));
     assert_eq!(session.entries, entries(&["a"]));
 }
 
-async fn entries_are_replaced_from_a_position_on(store: &impl SessionStore) {
+async fn entries_are_replaced_from_a_position_on(store: &impl ConversationStore) {
     let key = key("replaced");
     let first = store
         .append(&key, 0, append("1", 0, &["a", "b", "c"]))
@@ -104,7 +106,7 @@ async fn entries_are_replaced_from_a_position_on(store: &impl SessionStore) {
         .await
         .unwrap();
     assert_eq!(
-        store.load(&key).await.unwrap().unwrap().entries,
+        store.load(&key, 0).await.unwrap().unwrap().entries,
         entries(&["a", "d"])
     );
     store
@@ -112,18 +114,18 @@ async fn entries_are_replaced_from_a_position_on(store: &impl SessionStore) {
         .await
         .unwrap();
     assert_eq!(
-        store.load(&key).await.unwrap().unwrap().entries,
+        store.load(&key, 0).await.unwrap().unwrap().entries,
         entries(&["e", "f"])
     );
 }
 
-async fn a_gap_is_an_error_and_writes_nothing(store: &impl SessionStore) {
+async fn a_gap_is_an_error_and_writes_nothing(store: &impl ConversationStore) {
     let key = key("gap");
     store
         .append(&key, 0, append("1", 1, &["a"]))
         .await
         .unwrap_err();
-    assert_eq!(store.load(&key).await.unwrap(), None);
+    assert_eq!(store.load(&key, 0).await.unwrap(), None);
     let first = store
         .append(&key, 0, append("1", 0, &["a", "b"]))
         .await
@@ -137,28 +139,30 @@ async fn a_gap_is_an_error_and_writes_nothing(store: &impl SessionStore) {
         .append(&key, second, append("3", 2, &["c"]))
         .await
         .unwrap_err();
-    let session = store.load(&key).await.unwrap().unwrap();
+    let session = store.load(&key, 0).await.unwrap().unwrap();
     assert_eq!((session.version, &*session.head), (second, "2"));
     assert_eq!(session.entries, entries(&["a"]));
 }
 
-async fn a_deleted_session_is_gone_and_its_version_never_comes_back(store: &impl SessionStore) {
+async fn a_deleted_session_is_gone_and_its_version_never_comes_back(
+    store: &impl ConversationStore,
+) {
     let key = key("deleted");
     let old = store.append(&key, 0, append("1", 0, &["a"])).await.unwrap();
     assert!(store.delete(&key).await.unwrap());
     assert!(!store.delete(&key).await.unwrap());
-    assert_eq!(store.load(&key).await.unwrap(), None);
+    assert_eq!(store.load(&key, 0).await.unwrap(), None);
     let new = store.append(&key, 0, append("2", 0, &["b"])).await.unwrap();
     assert_ne!(old, new);
     let late = store.append(&key, old, append("3", 1, &["c"])).await;
     assert!(late.unwrap_err().is_conflict());
     assert_eq!(
-        store.load(&key).await.unwrap().unwrap().entries,
+        store.load(&key, 0).await.unwrap().unwrap().entries,
         entries(&["b"])
     );
 }
 
-async fn an_expired_session_does_not_exist(store: &impl SessionStore) {
+async fn an_expired_session_does_not_exist(store: &impl ConversationStore) {
     let key = key("expired");
     let past = Some(SystemTime::now() - Duration::from_secs(1));
     let future = Some(SystemTime::now() + Duration::from_secs(3600));
@@ -167,7 +171,7 @@ async fn an_expired_session_does_not_exist(store: &impl SessionStore) {
         .await
         .unwrap();
     let listed = store
-        .list(&SessionQuery::of_app("conformance"))
+        .list(&ConversationQuery::new().app("conformance"))
         .await
         .unwrap();
     let listed = listed.into_iter().find(|listed| listed.key == key).unwrap();
@@ -177,9 +181,9 @@ async fn an_expired_session_does_not_exist(store: &impl SessionStore) {
         .await
         .unwrap();
 
-    assert_eq!(store.load(&key).await.unwrap(), None);
+    assert_eq!(store.load(&key, 0).await.unwrap(), None);
     let listed = store
-        .list(&SessionQuery::of_app("conformance"))
+        .list(&ConversationQuery::new().app("conformance"))
         .await
         .unwrap();
     assert!(listed.iter().all(|listed| listed.key != key));
@@ -195,7 +199,7 @@ async fn an_expired_session_does_not_exist(store: &impl SessionStore) {
     assert!(!store.delete(&key).await.unwrap());
 }
 
-async fn keys_are_exact(store: &impl SessionStore) {
+async fn keys_are_exact(store: &impl ConversationStore) {
     let keys = ["b", "B", "b ", "b%", "b/c", "\u{e9}", "e\u{301}", ""];
     for (index, name) in keys.iter().enumerate() {
         store
@@ -205,16 +209,16 @@ async fn keys_are_exact(store: &impl SessionStore) {
     }
     for (index, name) in keys.iter().enumerate() {
         assert_eq!(
-            store.load(&key(name)).await.unwrap().unwrap().head,
+            store.load(&key(name), 0).await.unwrap().unwrap().head,
             index.to_string()
         );
     }
-    let others = SessionKey::new("conformance", "eve", "b");
-    assert_eq!(store.load(&others).await.unwrap(), None);
+    let others = ConversationKey::new("conformance", "eve", "b");
+    assert_eq!(store.load(&others, 0).await.unwrap(), None);
 }
 
-async fn lists_have_pages_with_the_latest_first(store: &impl SessionStore) {
-    let key = |user: &str, name: &str| SessionKey::new("lists", user, name);
+async fn lists_have_pages_with_the_latest_first(store: &impl ConversationStore) {
+    let key = |user: &str, name: &str| ConversationKey::new("lists", user, name);
     let keys = [
         key("", "z"),
         key("B", "1"),
@@ -225,7 +229,7 @@ async fn lists_have_pages_with_the_latest_first(store: &impl SessionStore) {
     for key in &keys {
         store.append(key, 0, append("1", 0, &[])).await.unwrap();
     }
-    let mut query = SessionQuery::of_app("lists").limit(2);
+    let mut query = ConversationQuery::new().app("lists").limit(2);
     let mut seen = Vec::new();
     loop {
         let page = store.list(&query).await.unwrap();
@@ -236,12 +240,12 @@ async fn lists_have_pages_with_the_latest_first(store: &impl SessionStore) {
     }
     assert_eq!(seen.len(), keys.len());
     // Of one moment, in the order of their bytes.
-    let order = |info: &SessionInfo| (info.updated_at, info.key.clone());
+    let order = |info: &ConversationInfo| (info.updated_at, info.key.clone());
     assert!(seen.iter().rev().map(order).is_sorted());
 }
 
-async fn lists_select_by_user_kind_and_waiting(store: &impl SessionStore) {
-    let key = |app: &str, user: &str, name: &str| SessionKey::new(app, user, name);
+async fn lists_select_by_user_kind_and_waiting(store: &impl ConversationStore) {
+    let key = |app: &str, user: &str, name: &str| ConversationKey::new(app, user, name);
     let appends = [
         (key("one", "sel", "1"), append("1", 0, &[])),
         (key("two", "sel", "2"), append("1", 0, &[]).kind("thread")),
@@ -251,32 +255,41 @@ async fn lists_select_by_user_kind_and_waiting(store: &impl SessionStore) {
     for (key, append) in appends {
         store.append(&key, 0, append).await.unwrap();
     }
-    let names = async |query: SessionQuery| {
+    let names = async |query: ConversationQuery| {
         let page = store.list(&query).await.unwrap();
-        let names = page.into_iter().map(|info| info.key.session.to_string());
+        let names = page.into_iter().map(|info| info.key.id.to_string());
         let mut names: Vec<String> = names.collect();
         names.sort();
         names.concat()
     };
-    assert_eq!(names(SessionQuery::new().user("sel")).await, "123");
-    assert_eq!(names(SessionQuery::of_app("two").user("sel")).await, "23");
+    assert_eq!(names(ConversationQuery::new().user("sel")).await, "123");
     assert_eq!(
-        names(SessionQuery::new().user("sel").kind("thread")).await,
+        names(ConversationQuery::new().app("two").user("sel")).await,
+        "23"
+    );
+    assert_eq!(
+        names(ConversationQuery::new().user("sel").kind("thread")).await,
         "2"
     );
-    assert_eq!(names(SessionQuery::of_app("two").waiting()).await, "34");
+    assert_eq!(
+        names(ConversationQuery::new().app("two").waiting()).await,
+        "34"
+    );
 
     // What waits is what the last write has said.
     let answered = key("two", "sel", "3");
-    let version = store.load(&answered).await.unwrap().unwrap().version;
+    let version = store.load(&answered, 0).await.unwrap().unwrap().version;
     store
         .append(&answered, version, append("2", 0, &[]))
         .await
         .unwrap();
-    assert_eq!(names(SessionQuery::of_app("two").waiting()).await, "4");
+    assert_eq!(
+        names(ConversationQuery::new().app("two").waiting()).await,
+        "4"
+    );
 }
 
-async fn texts_of_all_kinds_come_back_unchanged(store: &impl SessionStore) {
+async fn texts_of_all_kinds_come_back_unchanged(store: &impl ConversationStore) {
     let texts = [
         "\"\"",
         "\"\\u0000\"",
@@ -288,39 +301,42 @@ async fn texts_of_all_kinds_come_back_unchanged(store: &impl SessionStore) {
     let texts = texts.map(str::to_owned).to_vec();
     let append = Append::new("{\"a\": 1, \"a\": 2}", 0).entries(texts.clone());
     store.append(&key("texts"), 0, append).await.unwrap();
-    let session = store.load(&key("texts")).await.unwrap().unwrap();
+    let session = store.load(&key("texts"), 0).await.unwrap().unwrap();
     assert_eq!(
         (session.entries, &*session.head),
         (texts, "{\"a\": 1, \"a\": 2}")
     );
 }
 
-async fn ids_that_a_key_cannot_have_are_refused_in_words(store: &impl SessionStore) {
+async fn ids_that_a_key_cannot_have_are_refused_in_words(store: &impl ConversationStore) {
     let long = "x".repeat(3_000);
     for key in [
-        SessionKey::new("shop", "ada", "a\0b"),
-        SessionKey::new("shop", "ada", &*long),
-        SessionKey::new("shop", &*long, "1"),
-        SessionKey::new(&*long, "ada", "1"),
+        ConversationKey::new("shop", "ada", "a\0b"),
+        ConversationKey::new("shop", "ada", &*long),
+        ConversationKey::new("shop", &*long, "1"),
+        ConversationKey::new(&*long, "ada", "1"),
     ] {
         let refused = store.append(&key, 0, append("1", 0, &["a"])).await;
         let Err(StoreError::Id { part, why }) = refused else {
             panic!("{refused:?}")
         };
-        assert!(part.ends_with("of the session"), "{part} {why}");
-        assert!(matches!(store.load(&key).await, Err(StoreError::Id { .. })));
+        assert!(part.ends_with("of the conversation"), "{part} {why}");
+        assert!(matches!(
+            store.load(&key, 0).await,
+            Err(StoreError::Id { .. })
+        ));
         assert!(matches!(
             store.delete(&key).await,
             Err(StoreError::Id { .. })
         ));
     }
-    let longest = SessionKey::new("a".repeat(512), "u".repeat(512), "s".repeat(1_024));
+    let longest = ConversationKey::new("a".repeat(512), "u".repeat(512), "s".repeat(1_024));
     store
         .append(&longest, 0, append("1", 0, &["a"]))
         .await
         .unwrap();
     assert!(store.delete(&longest).await.unwrap());
-    let query = SessionQuery::new().user("a\0b");
+    let query = ConversationQuery::new().user("a\0b");
     assert!(matches!(
         store.list(&query).await,
         Err(StoreError::Id { .. })

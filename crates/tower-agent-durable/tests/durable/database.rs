@@ -4,7 +4,9 @@ use std::net::Ipv4Addr;
 
 use tokio::net::TcpSocket;
 use tower_agent::Effect;
-use tower_agent_durable::{Append, Postgres, SessionKey, SessionStore, Sqlite};
+use tower_agent_conversations::{Append, ConversationKey, ConversationStore};
+
+use tower_agent_durable::{Postgres, Sqlite};
 
 use crate::support::folder::Folder;
 use crate::support::{Count, calling, counting, durable, request};
@@ -59,7 +61,7 @@ async fn a_server_that_cannot_be_reached_is_an_error_that_says_so() {
 #[tokio::test]
 async fn a_write_that_is_dropped_at_any_point_is_whole_or_was_never_made() {
     let store = Sqlite::in_memory().await.unwrap();
-    let key = SessionKey::new("", "", "1");
+    let key = ConversationKey::new("", "", "1");
     let mut version = 0;
     for polls in 0..20 {
         let append = Append::new("{}", 0).entries(vec!["1".to_owned(), "2".to_owned()]);
@@ -72,7 +74,7 @@ async fn a_write_that_is_dropped_at_any_point_is_whole_or_was_never_made() {
         }
         drop(write);
         version = loop {
-            let session = store.load(&key).await.unwrap().unwrap_or_default();
+            let session = store.load(&key, 0).await.unwrap().unwrap_or_default();
             assert!(matches!(session.entries.len(), 0 | 2));
             match store
                 .append(&key, session.version, Append::new("{}", 0))
@@ -88,7 +90,7 @@ async fn a_write_that_is_dropped_at_any_point_is_whole_or_was_never_made() {
 
 #[tokio::test]
 async fn an_abandoned_run_and_an_abandoned_write_block_no_other_write() {
-    let key = |name: &str| SessionKey::new("", "", name);
+    let key = |name: &str| ConversationKey::new("", "", name);
     for polls in 0..30 {
         let store = Sqlite::in_memory().await.unwrap();
         let look = counting("look", Effect::Pure, &Count::default());
@@ -115,12 +117,14 @@ async fn an_abandoned_run_and_an_abandoned_write_block_no_other_write() {
 async fn a_new_file_and_its_log_are_private_to_their_owner() {
     use std::os::unix::fs::PermissionsExt;
 
-    use tower_agent_durable::{Append, SessionKey, SessionStore, Sqlite};
+    use tower_agent_conversations::{Append, ConversationKey, ConversationStore};
+
+    use tower_agent_durable::Sqlite;
 
     let folder = crate::support::folder::Folder::new("private");
     let path = folder.file("sessions.db");
     let database = Sqlite::open(&path).await.unwrap();
-    let key = SessionKey::new("shop", "ada", "1");
+    let key = ConversationKey::new("shop", "ada", "1");
     database
         .append(&key, 0, Append::new("{}", 0))
         .await

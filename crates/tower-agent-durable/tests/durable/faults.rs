@@ -5,20 +5,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use test_support::store::EndedLeases;
 use tokio::sync::Mutex;
 use tower::{Layer, ServiceExt};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, ErrorKind, Message, Tool};
-use tower_agent_durable::{
-    Append, NotStored, Session, SessionKey, SessionLayer, SessionStore, Sqlite,
+use tower_agent_conversations::{
+    Append, ConversationKey, ConversationStore, NotStored, Session, SessionLayer,
 };
+
+use tower_agent_durable::Sqlite;
 
 use crate::disk::SmallDisk;
 use crate::memory::Memory;
 use crate::support::server::Server;
 
-fn key() -> SessionKey {
-    SessionKey::new("shop", "ada", "1")
+fn key() -> ConversationKey {
+    ConversationKey::new("shop", "ada", "1")
 }
 
 /// An agent with a tool that does this.
@@ -146,7 +149,10 @@ async fn a_renewal_that_came_through_although_it_failed_does_not_cost_the_sessio
         "Done."
     );
     assert_eq!(store.inner().appends.len(), 3);
-    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
+    assert_eq!(
+        store.load(&key(), 0).await.unwrap().unwrap().entries.len(),
+        4
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,16 +180,14 @@ async fn the_session_of_a_process_that_died_is_free_after_its_lease() {
         count.fetch_add(1, Ordering::SeqCst);
     };
     let model = ScriptedModel::new([Turn::pending(), Turn::from_text("Hello.")]);
-    let dies = SessionLayer::new(store.clone())
-        .lease(Duration::ZERO)
-        .layer(agent(&model, count));
+    let dies = SessionLayer::new(store.clone()).layer(agent(&model, count));
     // The data of a process that is killed here.
     let mut run = Box::pin(dies.clone().oneshot(key().request("Hi.")));
     while model.requests().is_empty() {
         assert!(futures::poll!(&mut run).is_pending());
         tokio::task::yield_now().await;
     }
-    let left = store.load(&key()).await.unwrap().unwrap();
+    let left = store.load(&key(), 0).await.unwrap().unwrap();
     drop(run);
 
     let after = Memory::default();
@@ -191,7 +195,7 @@ async fn the_session_of_a_process_that_died_is_free_after_its_lease() {
         .append(&key(), 0, Append::new(left.head, 0).entries(left.entries))
         .await
         .unwrap();
-    let response = SessionLayer::new(after).layer(agent(&model, || {}));
+    let response = SessionLayer::new(EndedLeases(after)).layer(agent(&model, || {}));
     let response = response
         .oneshot(key().request(AgentRequest::default()))
         .await
@@ -210,10 +214,13 @@ async fn a_call_that_a_lost_run_may_have_started_is_not_repeated() {
     let head = json!({
         "kind": "session",
         "format": 1,
-        "checkpoint": { "version": 1, "interrupts": [], "turn": 2 },
-        "open": [asks],
         "writer": "lost",
-        "claim": { "until": 0, "since": 0, "resumes": true },
+        "entries": "1",
+        "claim": { "until": 0, "run": "lost", "since": 0, "resumes": true },
+        "body": {
+            "checkpoint": { "version": 1, "interrupts": [], "turn": 2 },
+            "open": [asks],
+        },
     });
     let store = Memory::default();
     let user = serde_json::to_string(&Message::user("Act.")).unwrap();
@@ -235,7 +242,10 @@ async fn a_call_that_a_lost_run_may_have_started_is_not_repeated() {
             .unwrap()
             .contains("outcome is unknown")
     );
-    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 5);
+    assert_eq!(
+        store.load(&key(), 0).await.unwrap().unwrap().entries.len(),
+        5
+    );
 }
 
 #[tokio::test]
@@ -256,7 +266,7 @@ async fn a_full_disk_is_an_error_loses_nothing_and_goes_on_with_more_space() {
     };
     assert!(error.to_string().contains("full"), "{error}");
     assert!(written > 5, "{written}");
-    let session = store.load(&key()).await.unwrap().unwrap();
+    let session = store.load(&key(), 0).await.unwrap().unwrap();
     assert_eq!((session.version, session.entries.len()), (version, written));
 
     disk.free();
@@ -265,7 +275,7 @@ async fn a_full_disk_is_an_error_loses_nothing_and_goes_on_with_more_space() {
         .await
         .unwrap();
     assert_eq!(
-        store.load(&key()).await.unwrap().unwrap().entries.len(),
+        store.load(&key(), 0).await.unwrap().unwrap().entries.len(),
         written + 1
     );
     store.close().await;

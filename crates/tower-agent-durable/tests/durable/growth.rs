@@ -4,8 +4,10 @@ use test_support::property::sample;
 use tower::{Layer, ServiceExt};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Effect};
+use tower_agent_conversations::{ConversationKey, ConversationStore, Session, SessionLayer};
 use tower_agent_durable::journal::{Durable, Journal};
-use tower_agent_durable::{Session, SessionKey, SessionLayer, SessionStore, Sqlite};
+
+use tower_agent_durable::Sqlite;
 
 use crate::support::folder::Folder;
 use crate::support::server::Server;
@@ -27,7 +29,7 @@ const RUN_TABLES: u64 = 4;
 /// is a durable run of its own.
 async fn make_turns<D>(database: &D, user: &str, session: impl Fn(u32) -> u32)
 where
-    D: Journal + SessionStore + Clone,
+    D: Journal + ConversationStore + Clone,
 {
     let model = ScriptedModel::always(Turn::from_text("a".repeat(500)));
     let agent = Agent::builder(model).name("clerk");
@@ -36,10 +38,10 @@ where
     for turn in 0..turns() {
         let question = format!("{turn:04}{}", "q".repeat(496));
         let request = AgentRequest::new(question).with_run_id(format!("run {turn:04}"));
-        let key = SessionKey::new("shop", user, format!("{:04}", session(turn)));
+        let key = ConversationKey::new("shop", user, format!("{:04}", session(turn)));
         agent.clone().oneshot(key.request(request)).await.unwrap();
     }
-    let last = SessionKey::new("shop", user, format!("{:04}", session(turns() - 1)));
+    let last = ConversationKey::new("shop", user, format!("{:04}", session(turns() - 1)));
     let last = Session::load(database, &last).await.unwrap().unwrap();
     assert_eq!(last.checkpoint.messages.last().unwrap().text().len(), 500);
 }

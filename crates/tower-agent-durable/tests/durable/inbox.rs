@@ -9,12 +9,14 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Resolution, Tool};
-use tower_agent_agui::threads::{
-    Inbox, Inboxes, Question, Refusal, RefusalKind, Roles, ThreadKey, ThreadQuery,
-};
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
+use tower_agent_conversations::{
+    ConversationKey, ConversationQuery, Inbox, Inboxes, Question, Refusal, RefusalKind, Roles,
+    Session, SessionLayer,
+};
 use tower_agent_durable::journal::{Durable, RunStatus};
-use tower_agent_durable::{AgentInbox, Session, SessionKey, SessionLayer, SessionThreads, Sqlite};
+
+use tower_agent_durable::{AgentInbox, Sqlite};
 use tower_agent_middleware::approval::{Approval, Decision};
 
 use crate::support::Count;
@@ -32,7 +34,7 @@ struct Waiting {
     database: Sqlite,
     inbox: AgentInbox,
     paid: Count,
-    key: ThreadKey,
+    key: ConversationKey,
 }
 
 fn support() -> Roles {
@@ -70,9 +72,9 @@ async fn waiting(place: Place, approval: Approval) -> Waiting {
         Place::Session => {
             let agent = agent(approval, &paid, None);
             let layer = SessionLayer::new(database.clone());
-            let asks = SessionKey::new("shop", "ada", "1").request("Pay.");
+            let asks = ConversationKey::new("shop", "ada", "1").request("Pay.");
             layer.layer(agent.clone()).oneshot(asks).await.unwrap();
-            let key = ThreadKey::new("shop", "1").with_principal(Some("ada".into()));
+            let key = ConversationKey::new("shop", "ada", "1");
             (AgentInbox::sessions(layer, "shop", agent), key)
         }
         Place::Run => {
@@ -80,7 +82,7 @@ async fn waiting(place: Place, approval: Approval) -> Waiting {
             let asks = AgentRequest::new("Pay.").with_run_id("run 1");
             agent.run(asks).await.unwrap();
             let inbox = AgentInbox::runs(database.runs(), "payer", agent);
-            (inbox, ThreadKey::new("payer", "run 1"))
+            (inbox, ConversationKey::new("payer", "", "run 1"))
         }
     };
     Waiting {
@@ -96,7 +98,7 @@ impl Waiting {
     async fn ends(&self, place: Place) -> [String; 2] {
         let messages = match place {
             Place::Session => {
-                let key = SessionKey::new("shop", "ada", "1");
+                let key = ConversationKey::new("shop", "ada", "1");
                 let session = Session::load(&self.database, &key).await.unwrap().unwrap();
                 session.checkpoint.messages
             }
@@ -125,7 +127,7 @@ impl Waiting {
 }
 
 async fn questions(inbox: &impl Inbox, roles: &Roles) -> Vec<Question> {
-    let query = ThreadQuery::new();
+    let query = ConversationQuery::new();
     inbox.questions(&query, roles).await.unwrap().questions
 }
 
@@ -155,9 +157,13 @@ async fn staff_see_the_exact_arguments_and_the_agent_goes_on_with_their_own() {
             RefusalKind::Forbidden,
             "{place:?}"
         );
-        let mut others = vec![ThreadKey::new("other", waiting.key.thread.clone())];
-        others.push(waiting.key.clone().with_principal(Some("bob".into())));
-        others.push(ThreadKey::new(waiting.key.server.clone(), "another"));
+        let mut others = vec![ConversationKey::new("other", "", waiting.key.id.clone())];
+        others.push(ConversationKey::new(
+            waiting.key.app.clone(),
+            "bob",
+            waiting.key.id.clone(),
+        ));
+        others.push(ConversationKey::new(waiting.key.app.clone(), "", "another"));
         for key in others {
             let yes = Resolution::resolved(id, Decision::Approve);
             let refused = waiting.inbox.answer(key, support(), yes).await;
@@ -262,7 +268,7 @@ async fn the_questions_of_threads_sessions_and_runs_of_one_database_are_one_list
     let (database, paid) = (Sqlite::in_memory().await.unwrap(), Count::default());
     let server = AgUi::builder(agent(approval(DAY), &paid, None))
         .name("web")
-        .threads(SessionThreads::new(database.clone()))
+        .threads(database.clone())
         .build();
     let input = RunAgentInput::new("t1", "r1", [Message::user("m1", "Pay.")]);
     let run = server.run_for("ada", input).await.unwrap();
@@ -270,7 +276,7 @@ async fn the_questions_of_threads_sessions_and_runs_of_one_database_are_one_list
 
     let clerk = agent(approval(DAY), &paid, None);
     let sessions = SessionLayer::new(database.clone());
-    let asks = SessionKey::new("shop", "bob", "s1").request("Pay.");
+    let asks = ConversationKey::new("shop", "bob", "s1").request("Pay.");
     sessions.layer(clerk.clone()).oneshot(asks).await.unwrap();
 
     let payer = agent(approval(DAY), &paid, Some(&database));
@@ -284,14 +290,11 @@ async fn the_questions_of_threads_sessions_and_runs_of_one_database_are_one_list
         .with(AgentInbox::sessions(sessions, "shop", clerk))
         .with(AgentInbox::runs(database.runs(), "payer", payer));
     let mut seen = BTreeSet::new();
-    let mut query = Some(ThreadQuery::new().limit(1));
+    let mut query = Some(ConversationQuery::new().limit(1));
     while let Some(page) = query {
         let page = inbox.questions(&page, &support()).await.unwrap();
         for question in page.questions {
-            let at = (
-                question.key.server.to_string(),
-                question.key.thread.to_string(),
-            );
+            let at = (question.key.app.to_string(), question.key.id.to_string());
             assert!(seen.insert(at), "{question:?}");
         }
         query = page.next;

@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tower_agent_durable::{
-    Append, SessionInfo, SessionKey, SessionQuery, SessionStore, StoreError, StoredSession,
+use tower_agent_conversations::{
+    Append, ConversationInfo, ConversationKey, ConversationQuery, ConversationStore,
+    StoredConversation,
 };
+
+use tower_agent_durable::StoreError;
 
 /// In memory, without expiry and lists. Clones share it.
 #[derive(Clone, Default)]
@@ -14,7 +17,7 @@ pub(crate) struct Memory(Arc<Mutex<Inner>>);
 #[derive(Default)]
 pub(crate) struct Inner {
     last: u64,
-    sessions: HashMap<SessionKey, StoredSession>,
+    sessions: HashMap<ConversationKey, StoredConversation>,
     pub(crate) loads: usize,
     pub(crate) appends: Vec<Append>,
     /// Fails before it does anything.
@@ -29,7 +32,7 @@ impl Memory {
     }
 
     /// Writes as somebody else would.
-    pub(crate) fn touch(&self, key: &SessionKey) {
+    pub(crate) fn touch(&self, key: &ConversationKey) {
         let inner = &mut *self.inner();
         inner.last += 1;
         let session = inner.sessions.get_mut(key).unwrap();
@@ -40,20 +43,28 @@ impl Memory {
     }
 }
 
-impl SessionStore for Memory {
-    async fn load(&self, key: &SessionKey) -> Result<Option<StoredSession>, StoreError> {
+impl ConversationStore for Memory {
+    async fn load(
+        &self,
+        key: &ConversationKey,
+        from: usize,
+    ) -> Result<Option<StoredConversation>, StoreError> {
         let mut inner = self.inner();
         inner.loads += 1;
         if inner.is_down {
             Err(StoreError::database("down"))
         } else {
-            Ok(inner.sessions.get(key).cloned())
+            let found = inner.sessions.get(key).cloned();
+            Ok(found.map(|mut stored| {
+                stored.entries.drain(..from.min(stored.entries.len()));
+                stored
+            }))
         }
     }
 
     async fn append(
         &self,
-        key: &SessionKey,
+        key: &ConversationKey,
         expected: u64,
         append: Append,
     ) -> Result<u64, StoreError> {
@@ -78,11 +89,11 @@ impl SessionStore for Memory {
         }
     }
 
-    async fn list(&self, _: &SessionQuery) -> Result<Vec<SessionInfo>, StoreError> {
+    async fn list(&self, _: &ConversationQuery) -> Result<Vec<ConversationInfo>, StoreError> {
         Ok(Vec::new())
     }
 
-    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
+    async fn delete(&self, key: &ConversationKey) -> Result<bool, StoreError> {
         Ok(self.inner().sessions.remove(key).is_some())
     }
 

@@ -15,13 +15,14 @@ use hyper::client::conn::http1;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use test_support::store::EndedLeases;
 use tokio::net::{TcpListener, TcpStream};
 use tower_agent::message::ToolCall;
 use tower_agent::stream::Delta;
 use tower_agent::{Agent, Error, ModelRequest, ModelResponse, Role, Tool};
 use tower_agent_agui::AgUi;
+use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::Durable;
-use tower_agent_durable::{SessionThreads, Sqlite};
 
 use crate::support::folder::Folder;
 
@@ -49,15 +50,15 @@ fn a_process_that_serves() {
 }
 
 async fn serve(folder: PathBuf) {
-    let lease = std::env::var(LEASE)
-        .ok()
-        .and_then(|millis| millis.parse().ok());
-    let lease = Duration::from_millis(lease.unwrap_or(0));
+    let lease: u64 = std::env::var(LEASE).unwrap().parse().unwrap();
     let store = Sqlite::open(folder.join("a.db")).await.unwrap();
-    let server = AgUi::builder(agent(folder, store.clone()))
-        .name("shop")
-        .threads(SessionThreads::new(store))
-        .lease(lease);
+    let server = AgUi::builder(agent(folder, store.clone())).name("shop");
+    let server = if lease == 0 {
+        // As if it were over whenever another server looks.
+        server.threads(EndedLeases(store))
+    } else {
+        server.threads(store).lease(Duration::from_millis(lease))
+    };
     let server = server.build();
     let app = Router::new().route_service("/agent", server.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
+use test_support::store::{Fate, FatedStore};
 use tower::{Layer, ServiceExt};
 use tower_agent::callback::before_agent;
 use tower_agent::message::{Messages, ToolCall, ToolResult};
@@ -15,20 +16,22 @@ use tower_agent::{
     Agent, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind, Interrupt, Message,
     ModelResponse, Part, Request, Resolution, RunStream, State, Tool, ToolRequest,
 };
-use tower_agent_durable::{Session, SessionKey, SessionLayer, SessionStore, Sqlite};
+use tower_agent_conversations::{ConversationKey, ConversationStore, Session, SessionLayer};
+
+use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::{Approval, Decision};
 
 use crate::memory::Memory;
 
-fn key() -> SessionKey {
-    SessionKey::new("shop", "ada", "1")
+fn key() -> ConversationKey {
+    ConversationKey::new("shop", "ada", "1")
 }
 
 async fn store() -> Arc<Sqlite> {
     Arc::new(Sqlite::in_memory().await.unwrap())
 }
 
-async fn load(store: &impl SessionStore) -> Session {
+async fn load(store: &impl ConversationStore) -> Session {
     Session::load(store, &key()).await.unwrap().unwrap()
 }
 
@@ -233,7 +236,7 @@ async fn an_interrupt_is_answered_once() {
     let session = load(&*store).await;
     assert_eq!(session.checkpoint.head.interrupts.len(), 1);
     // The entries are whole: the open call is in the head.
-    let stored = store.load(&key()).await.unwrap().unwrap();
+    let stored = store.load(&key(), 0).await.unwrap().unwrap();
     assert_eq!(stored.entries.len(), 1);
 
     let yes = || key().request(AgentRequest::default().with_resolutions(approve(&session)));
@@ -250,7 +253,10 @@ async fn an_interrupt_is_answered_once() {
     assert!(late.to_string().contains("is not open"), "{late}");
     assert_eq!(paid.load(Ordering::SeqCst), 1);
     let session = load(&*store).await;
-    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
+    assert_eq!(
+        store.load(&key(), 0).await.unwrap().unwrap().entries.len(),
+        4
+    );
     assert!(session.checkpoint.head.interrupts.is_empty());
 }
 
@@ -428,7 +434,10 @@ async fn a_dropped_stream_is_kept_with_what_it_has_shown() {
     assert!(!session.is_running);
     assert_eq!(session.checkpoint.messages.len(), 3);
     // The turn is in the head until something follows it.
-    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 1);
+    assert_eq!(
+        store.load(&key(), 0).await.unwrap().unwrap().entries.len(),
+        1
+    );
     let response = agent.oneshot(key().request("And?")).await.unwrap();
     assert_eq!(response.messages().len(), 5);
     assert_eq!(paid.load(Ordering::SeqCst), 1);
@@ -459,7 +468,7 @@ async fn a_run_dropped_at_any_point_leaves_a_session_that_goes_on() {
         }
         drop(run);
         let response = agent.oneshot(key().request("And?")).await.unwrap();
-        let stored = store.load(&key()).await.unwrap().unwrap();
+        let stored = store.load(&key(), 0).await.unwrap().unwrap();
         assert_eq!(stored.entries.len(), response.messages().len());
         assert_eq!(response.messages().open_calls().count(), 0);
         assert!(paid.load(Ordering::SeqCst) <= 1);
@@ -548,7 +557,10 @@ async fn a_question_inside_a_sub_agent_is_answered_in_another_run() {
         (response.text(), paid.load(Ordering::SeqCst)),
         ("Done.".into(), 1)
     );
-    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 4);
+    assert_eq!(
+        store.load(&key(), 0).await.unwrap().unwrap().entries.len(),
+        4
+    );
 }
 
 #[tokio::test]
@@ -571,7 +583,10 @@ async fn a_user_who_goes_on_instead_of_answering_closes_the_question() {
         .unwrap();
     let session = load(&*store).await;
     assert!(session.checkpoint.head.interrupts.is_empty());
-    assert_eq!(store.load(&key()).await.unwrap().unwrap().entries.len(), 5);
+    assert_eq!(
+        store.load(&key(), 0).await.unwrap().unwrap().entries.len(),
+        5
+    );
     let late = AgentRequest::default().with_resolutions(old);
     let error = agent.oneshot(key().request(late)).await.unwrap_err();
     assert_eq!(
@@ -616,14 +631,19 @@ async fn two_tabs_lose_nothing_and_are_never_interleaved() {
 
 #[tokio::test]
 async fn a_run_dropped_before_it_learns_that_it_has_its_session_gives_it_up() {
-    let store = Memory::default();
-    let layer = SessionLayer::new(store.clone());
+    let (claims, may_claim) = tokio::sync::watch::channel(false);
+    let store = FatedStore::new(move |_| {
+        let mut may_claim = may_claim.clone();
+        async move {
+            may_claim.wait_for(|may| *may).await.unwrap();
+            Fate::Made
+        }
+    });
+    let layer = SessionLayer::new(store);
     let agent = layer.layer(says(&["Yes."]));
     let mut run = Box::pin(agent.clone().oneshot(key().request("Pay.")));
     assert!(futures::poll!(&mut run).is_pending());
-    while store.inner().appends.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    claims.send(true).unwrap();
     drop(run);
     let response = agent.oneshot(key().request("And?")).await.unwrap();
     assert_eq!(response.messages().len(), 3);

@@ -9,20 +9,22 @@ use tower_agent::message::{Part, Role, ToolCall};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Message, ModelRequest, ModelResponse, Tool};
 use tower_agent_agui::AgUi;
-use tower_agent_agui::threads::{MemoryThreads, ThreadKey, ThreadQuery, ThreadStore};
-use tower_agent_durable::{SessionThreads, Sqlite};
+use tower_agent_conversations::{
+    ConversationKey, ConversationQuery, ConversationStore, MemoryConversations, Thread,
+};
+use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::Approval;
 
 use crate::support::server::Server;
 
 #[tokio::test]
 async fn memory_conforms() {
-    conforms(MemoryThreads::new()).await;
+    conforms(MemoryConversations::new()).await;
 }
 
 #[tokio::test]
 async fn sqlite_conforms() {
-    conforms(SessionThreads::new(Sqlite::in_memory().await.unwrap())).await;
+    conforms(Sqlite::in_memory().await.unwrap()).await;
 }
 
 #[tokio::test]
@@ -31,11 +33,11 @@ async fn postgres_conforms() {
         return;
     };
     let database = server.connect().await;
-    conforms(SessionThreads::new(database.clone())).await;
+    conforms(database.clone()).await;
     database.close().await;
 }
 
-async fn conforms(store: impl ThreadStore) {
+async fn conforms(store: impl ConversationStore) {
     let store = Arc::new(store);
     a_list_has_pages_with_the_latest_first(&store).await;
     a_list_selects_by_server_principal_and_waiting(&store).await;
@@ -46,7 +48,7 @@ async fn conforms(store: impl ThreadStore) {
 }
 
 /// A server whose agent asks before it pays, and answers everything else.
-fn server(store: &Arc<impl ThreadStore>, name: &str) -> AgUi {
+fn server(store: &Arc<impl ConversationStore>, name: &str) -> AgUi {
     let model = ScriptedModel::always(Turn::function(|request: &ModelRequest| {
         let last = request.messages().last().map(Message::text);
         let call = Part::ToolCall(ToolCall::new("call_1", "pay", json!({ "cents": 5 })));
@@ -85,17 +87,17 @@ async fn post(server: &AgUi, principal: &str, input: Value) -> Vec<Value> {
         .await
 }
 
-fn key(server: &str, principal: &str, thread: &str) -> ThreadKey {
-    ThreadKey::new(server, thread).with_principal(Some(principal.into()))
+fn key(server: &str, principal: &str, thread: &str) -> ConversationKey {
+    ConversationKey::new(server, principal, thread)
 }
 
-async fn names(store: &impl ThreadStore, query: ThreadQuery) -> String {
+async fn names(store: &impl ConversationStore, query: ConversationQuery) -> String {
     let page = store.list(&query).await.unwrap();
-    let names = page.into_iter().map(|info| info.key.thread.to_string());
+    let names = page.into_iter().map(|info| info.key.id.to_string());
     names.collect::<Vec<_>>().concat()
 }
 
-async fn a_list_has_pages_with_the_latest_first(store: &Arc<impl ThreadStore>) {
+async fn a_list_has_pages_with_the_latest_first(store: &Arc<impl ConversationStore>) {
     let server = server(store, "pages");
     for thread in ["a", "b", "c", "d", "e"] {
         post(&server, "ann", input(thread, thread, "Hi.")).await;
@@ -104,31 +106,31 @@ async fn a_list_has_pages_with_the_latest_first(store: &Arc<impl ThreadStore>) {
     }
     post(&server, "ann", input("b", "again", "Hi.")).await;
 
-    let mut query = ThreadQuery::new().server("pages").limit(2);
+    let mut query = ConversationQuery::new().app("pages").limit(2);
     let mut seen = String::new();
     loop {
         let page = store.list(&query).await.unwrap();
         assert!(page.len() <= 2);
         let Some(last) = page.last() else { break };
         query = query.after(last);
-        seen.extend(page.iter().map(|info| &*info.key.thread));
+        seen.extend(page.iter().map(|info| &*info.key.id));
     }
     assert_eq!(seen, "bedca");
 }
 
-async fn a_list_selects_by_server_principal_and_waiting(store: &Arc<impl ThreadStore>) {
+async fn a_list_selects_by_server_principal_and_waiting(store: &Arc<impl ConversationStore>) {
     let one = server(store, "one");
     let two = server(store, "two");
     post(&one, "bob", input("1", "r", "Hi.")).await;
     post(&two, "bob", input("2", "r", "Pay.")).await;
     post(&two, "eve", input("3", "r", "Pay.")).await;
 
-    let query = ThreadQuery::new().principal("bob");
+    let query = ConversationQuery::new().user("bob");
     assert_eq!(names(store, query.clone()).await.len(), 2);
-    assert_eq!(names(store, query.clone().server("one")).await, "1");
+    assert_eq!(names(store, query.clone().app("one")).await, "1");
     assert_eq!(names(store, query.clone().waiting()).await, "2");
     assert_eq!(
-        names(store, ThreadQuery::new().server("two").waiting())
+        names(store, ConversationQuery::new().app("two").waiting())
             .await
             .len(),
         2
@@ -139,13 +141,14 @@ async fn a_list_selects_by_server_principal_and_waiting(store: &Arc<impl ThreadS
     assert_eq!(names(store, query.waiting()).await, "");
 }
 
-async fn a_stored_thread_can_be_read(store: &Arc<impl ThreadStore>) {
+async fn a_stored_thread_can_be_read(store: &Arc<impl ConversationStore>) {
     let before = SystemTime::now() - Duration::from_secs(1);
     let server = server(store, "read");
     post(&server, "ann", input("t", "r1", "Hi.")).await;
     let events = post(&server, "ann", input("t", "r2", "Pay.")).await;
 
-    let thread = store.load(&key("read", "ann", "t")).await.unwrap().unwrap();
+    let thread = Thread::load(store, &key("read", "ann", "t")).await;
+    let thread = thread.unwrap().unwrap();
     let messages = thread.messages();
     let texts: Vec<String> = messages.iter().map(|message| message.text()).collect();
     assert_eq!(texts, ["Hi.", "Hello.", "Pay.", ""]);
@@ -159,10 +162,12 @@ async fn a_stored_thread_can_be_read(store: &Arc<impl ThreadStore>) {
     assert_eq!(interrupt.payload["tool"], "pay");
     assert!(thread.updated_at() > before && !thread.is_running());
     let unknown = key("read", "eve", "t");
-    assert!(store.load(&unknown).await.unwrap().is_none());
+    assert!(store.load(&unknown, 0).await.unwrap().is_none());
 }
 
-async fn a_deleted_thread_is_unknown_and_its_run_saves_nothing(store: &Arc<impl ThreadStore>) {
+async fn a_deleted_thread_is_unknown_and_its_run_saves_nothing(
+    store: &Arc<impl ConversationStore>,
+) {
     let server = server(store, "deleted");
     let key = key("deleted", "ann", "t");
     post(&server, "ann", input("t", "r1", "Hi.")).await;
@@ -174,11 +179,16 @@ async fn a_deleted_thread_is_unknown_and_its_run_saves_nothing(store: &Arc<impl 
     let events: Vec<_> = run.collect().await;
     let last = serde_json::to_value(events.last().unwrap()).unwrap();
     assert_eq!(last["code"], "thread_store", "{last}");
-    assert!(store.load(&key).await.unwrap().is_none());
-    assert_eq!(names(store, ThreadQuery::new().server("deleted")).await, "");
+    assert!(store.load(&key, 0).await.unwrap().is_none());
+    assert_eq!(
+        names(store, ConversationQuery::new().app("deleted")).await,
+        ""
+    );
 }
 
-async fn a_run_of_a_deleted_thread_does_not_write_to_the_next_one(store: &Arc<impl ThreadStore>) {
+async fn a_run_of_a_deleted_thread_does_not_write_to_the_next_one(
+    store: &Arc<impl ConversationStore>,
+) {
     let server = server(store, "next");
     let key = key("next", "ann", "t");
     let start = async |run: &str| {
@@ -191,21 +201,21 @@ async fn a_run_of_a_deleted_thread_does_not_write_to_the_next_one(store: &Arc<im
     let new = start("new").await;
     drop(old.collect::<Vec<_>>().await);
     drop(new.collect::<Vec<_>>().await);
-    let thread = store.load(&key).await.unwrap().unwrap();
+    let thread = Thread::load(store, &key).await.unwrap().unwrap();
     assert_eq!(thread.state()["page"], "new");
 }
 
-async fn all_threads_of_a_principal_are_deleted_in_one_call(store: &Arc<impl ThreadStore>) {
+async fn all_threads_of_a_principal_are_deleted_in_one_call(store: &Arc<impl ConversationStore>) {
     for name in ["all 1", "all 2"] {
         let server = server(store, name);
         post(&server, "una", input("1", "r", "Hi.")).await;
         post(&server, "una", input("2", "r", "Pay.")).await;
         post(&server, "uno", input("1", "r", "Hi.")).await;
     }
-    assert_eq!(store.delete_of_principal("una").await.unwrap(), 4);
-    assert_eq!(names(store, ThreadQuery::new().principal("una")).await, "");
+    assert_eq!(store.delete_of_user("una").await.unwrap(), 4);
+    assert_eq!(names(store, ConversationQuery::new().user("una")).await, "");
     assert_eq!(
-        names(store, ThreadQuery::new().principal("uno")).await,
+        names(store, ConversationQuery::new().user("uno")).await,
         "11"
     );
 }

@@ -16,9 +16,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Resolution, Tool};
-use tower_agent_agui::threads::{Roles, Thread, ThreadKey, ThreadQuery, ThreadStore};
 use tower_agent_agui::{AgUi, Event, RunAgentInput};
-use tower_agent_durable::{SessionKey, SessionStore, SessionThreads, Sqlite};
+use tower_agent_conversations::{ConversationKey, ConversationQuery, ConversationStore, Roles};
+
+use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::Approval;
 
 use crate::memory::Memory;
@@ -34,7 +35,7 @@ struct Served {
 impl Served {
     async fn start(folder: &Folder, agent: Agent) -> Self {
         let store = Sqlite::open(folder.file("a.db")).await.unwrap();
-        let threads = SessionThreads::new(store.clone());
+        let threads = store.clone();
         let server = AgUi::builder(agent)
             .name("shop")
             .threads(threads)
@@ -146,7 +147,7 @@ async fn each_message_of_a_thread_is_written_once() {
         .tool(look)
         .build()
         .unwrap();
-    let threads = SessionThreads::new(store.clone());
+    let threads = store.clone();
     let server = AgUi::builder(agent)
         .threads(threads)
         .allow_partial_history()
@@ -160,8 +161,8 @@ async fn each_message_of_a_thread_is_written_once() {
         let events: Vec<_> = futures::StreamExt::collect(run).await;
         assert!(!events.is_empty());
     }
-    let key = SessionKey::new("", "", "t");
-    let entries = store.load(&key).await.unwrap().unwrap().entries.len();
+    let key = ConversationKey::new("", "", "t");
+    let entries = store.load(&key, 0).await.unwrap().unwrap().entries.len();
     assert_eq!(entries, 4 * 20);
     let inner = store.inner();
     let written: usize = inner
@@ -175,29 +176,6 @@ async fn each_message_of_a_thread_is_written_once() {
     );
     // One for each request, and none before a write.
     assert_eq!(inner.loads - 1, 20);
-}
-
-#[tokio::test]
-async fn a_version_that_was_not_expected_is_not_replaced() {
-    let store = Memory::default();
-    let (one, other) = (
-        SessionThreads::new(store.clone()),
-        SessionThreads::new(store.clone()),
-    );
-    let key = ThreadKey::new("", "t").with_principal(Some("ada".into()));
-    assert!(one.save(&key, Thread::default(), 0).await.unwrap());
-    assert!(!other.save(&key, Thread::default(), 0).await.unwrap());
-    assert!(!other.save(&key, Thread::default(), 7).await.unwrap());
-}
-
-#[tokio::test]
-async fn an_empty_principal_does_not_get_the_threads_of_nobody() {
-    let threads = SessionThreads::new(Memory::default());
-    let nobody = ThreadKey::new("", "t");
-    assert!(threads.save(&nobody, Thread::default(), 0).await.unwrap());
-    let unnamed = nobody.with_principal(Some("".into()));
-    let error = threads.load(&unnamed).await.unwrap_err();
-    assert!(error.to_string().contains("must not be empty"), "{error}");
 }
 
 #[tokio::test]
@@ -215,7 +193,7 @@ async fn an_approver_answers_in_another_process_and_the_customer_reads_it_in_a_t
             .build()
             .unwrap();
         let store = Sqlite::open(folder.file("a.db")).await.unwrap();
-        let threads = SessionThreads::new(store.clone());
+        let threads = store.clone();
         let server = AgUi::builder(agent).threads(threads);
         (server.allow_partial_history().build(), store)
     };
@@ -233,7 +211,7 @@ async fn an_approver_answers_in_another_process_and_the_customer_reads_it_in_a_t
     let (second, store) = server(&[Turn::from_text("You have 7.")]).await;
     let support = Roles::new(["support"]);
     let mut page = second
-        .questions(&ThreadQuery::new(), &support)
+        .questions(&ConversationQuery::new(), &support)
         .await
         .unwrap();
     let question = page.questions.remove(0);
@@ -245,7 +223,7 @@ async fn an_approver_answers_in_another_process_and_the_customer_reads_it_in_a_t
 
     let (third, store) = server(&[Turn::from_text("Bye.")]).await;
     let page = third
-        .questions(&ThreadQuery::new(), &support)
+        .questions(&ConversationQuery::new(), &support)
         .await
         .unwrap();
     assert!(page.questions.is_empty());
@@ -264,9 +242,9 @@ async fn a_thread_that_is_read_during_its_run_is_stored_as_the_run_has_ended() {
     let look = Tool::function("look", "Looks.", |_: Value| "seen");
     let turns = [Turn::tool("look", json!({})), Turn::from_text("Done.")];
     let agent = Agent::builder(ScriptedModel::new(turns)).tool(look);
-    let server = AgUi::builder(agent.build().unwrap()).threads(SessionThreads::new(store.clone()));
+    let server = AgUi::builder(agent.build().unwrap()).threads(store.clone());
     let server = server.build();
-    let key = ThreadKey::new("", "t");
+    let key = ConversationKey::new("", "", "t");
     let input = RunAgentInput::new("t", "r1", [tower_agent_agui::Message::user("m1", "Look.")]);
     let mut run = server.run(input).await.unwrap();
     while run.next().await.is_some() {
@@ -274,12 +252,11 @@ async fn a_thread_that_is_read_during_its_run_is_stored_as_the_run_has_ended() {
     }
     drop(run);
     // As another process reads it.
-    let stored = SessionThreads::new(store)
-        .load(&key)
-        .await
-        .unwrap()
-        .unwrap();
-    let entries: Vec<_> = stored.entries().map(|entry| json!(entry)).collect();
+    let stored = store.load(&key, 0).await.unwrap().unwrap();
+    let entries = stored.entries.iter();
+    let entries: Vec<Value> = entries
+        .map(|entry| serde_json::from_str(entry).unwrap())
+        .collect();
     let shown: Vec<_> = entries.iter().map(|entry| &entry["shown"]).collect();
     assert_eq!(shown, ["Whole"; 4], "{entries:?}");
 }

@@ -7,10 +7,12 @@ use serde_json::json;
 use tower::{Layer, ServiceExt};
 use tower_agent::{Agent, AgentRequest};
 use tower_agent_agui::AgUi;
-use tower_agent_durable::journal::{RunKey, RunQuery};
-use tower_agent_durable::{
-    SessionKey, SessionLayer, SessionQuery, SessionStore, SessionThreads, Sqlite,
+use tower_agent_conversations::{
+    ConversationKey, ConversationQuery, ConversationStore, SessionLayer,
 };
+use tower_agent_durable::journal::{RunKey, RunQuery};
+
+use tower_agent_durable::Sqlite;
 use tower_agent_middleware::redact::{Detector, Redact};
 
 use crate::support::folder::Folder;
@@ -27,11 +29,11 @@ fn agent(store: &Sqlite) -> Agent {
 /// Runs the agent in a session and in a thread of this user, and once for nobody.
 async fn runs_of(store: &Sqlite, user: &str) {
     let sessions = SessionLayer::new(store.clone()).layer(agent(store));
-    let request = SessionKey::new("shop", user, "1").request("In a session.");
+    let request = ConversationKey::new("shop", user, "1").request("In a session.");
     let request = request.with_run_id(format!("{user} 1"));
     sessions.oneshot(request).await.unwrap();
 
-    let server = AgUi::builder(agent(store)).threads(SessionThreads::new(store.clone()));
+    let server = AgUi::builder(agent(store)).threads(store.clone());
     let message = json!({ "id": "m", "role": "user", "content": "In a thread." });
     let input = json!({ "threadId": "t", "runId": "r", "messages": [message] });
     let input = serde_json::from_value(input).unwrap();
@@ -69,19 +71,25 @@ async fn a_deleted_user_leaves_nothing_and_others_keep_their_data() {
     let data = store.export_user("ann").await.unwrap();
     assert!(data.sessions.is_empty() && data.runs.is_empty());
     assert_eq!(store.delete_user("ann").await.unwrap(), 0);
-    assert_eq!(store.list(&SessionQuery::new()).await.unwrap().len(), 2);
+    assert_eq!(
+        store.list(&ConversationQuery::new()).await.unwrap().len(),
+        2
+    );
     assert_eq!(store.runs().list(&RunQuery::new()).await.unwrap().len(), 3);
 }
 
 #[tokio::test]
 async fn the_data_of_nobody_is_not_that_of_an_empty_name() {
     let store = Sqlite::in_memory().await.unwrap();
-    let nobodys = SessionKey::new("shop", "", "1").request("For nobody.");
+    let nobodys = ConversationKey::new("shop", "", "1").request("For nobody.");
     let sessions = SessionLayer::new(store.clone()).layer(agent(&store));
     sessions.oneshot(nobodys).await.unwrap();
     assert!(store.delete_user("").await.is_err());
     assert!(store.export_user("").await.is_err());
-    assert_eq!(store.list(&SessionQuery::new()).await.unwrap().len(), 1);
+    assert_eq!(
+        store.list(&ConversationQuery::new()).await.unwrap().len(),
+        1
+    );
 }
 
 /// Returns whether the text is in a file of the folder.
@@ -104,7 +112,7 @@ async fn no_byte_of_a_deleted_user_is_left_in_the_files() {
         let sessions = SessionLayer::new(store.clone()).layer(agent(&store));
         for number in 0..3 {
             let asks = AgentRequest::new(secret(user)).with_run_id(format!("run {number}"));
-            let asks = SessionKey::new("shop", user, "1").request(asks);
+            let asks = ConversationKey::new("shop", user, "1").request(asks);
             sessions.clone().oneshot(asks).await.unwrap();
         }
     }
@@ -114,7 +122,7 @@ async fn no_byte_of_a_deleted_user_is_left_in_the_files() {
     assert!(is_on_disk(&folder, "the secret of bob"));
 
     // By other ways.
-    let key = SessionKey::new("shop", "bob", "1");
+    let key = ConversationKey::new("shop", "bob", "1");
     store.delete(&key).await.unwrap();
     let runs = store.runs();
     runs.delete(RunKey::new("run 0").of("bob")).await.unwrap();
@@ -143,10 +151,10 @@ async fn no_byte_of_a_deleted_user_is_left_in_the_tables_of_a_server() {
         for turn in 0..3 {
             let request = AgentRequest::new(format!("{turn}: {}", marker.repeat(300)));
             let request = request.with_run_id(format!("run {turn}"));
-            let request = SessionKey::new("shop", user, "1").request(request);
+            let request = ConversationKey::new("shop", user, "1").request(request);
             sessions.clone().oneshot(request).await.unwrap();
         }
-        let server = AgUi::builder(agent).threads(SessionThreads::new(store.clone()));
+        let server = AgUi::builder(agent).threads(store.clone());
         let message = json!({ "id": "m", "role": "user", "content": marker });
         let input = json!({ "threadId": "t", "runId": "r", "messages": [message] });
         let input = serde_json::from_value(input).unwrap();

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tower_agent_durable::{Append, SessionKey, SessionStore, Sqlite};
+use tower_agent_conversations::{Append, ConversationKey, ConversationStore};
+
+use tower_agent_durable::Sqlite;
 
 use crate::support::folder::Folder;
 use crate::support::server::Server;
@@ -26,7 +28,7 @@ async fn two_writers_of_a_server_lose_nothing_in_1000_rounds() {
     two_writers_lose_nothing(server.connect().await, server.connect().await).await;
 }
 
-async fn two_writers_lose_nothing<S: SessionStore>(one: S, other: S) {
+async fn two_writers_lose_nothing<S: ConversationStore>(one: S, other: S) {
     let (one, other) = (Arc::new(one), Arc::new(other));
     let write = |store: Arc<S>, name: usize| async move {
         let mut conflicts = 0;
@@ -44,7 +46,7 @@ async fn two_writers_lose_nothing<S: SessionStore>(one: S, other: S) {
         "the writers never met"
     );
 
-    let session = one.load(&key()).await.unwrap().unwrap();
+    let session = one.load(&key(), 0).await.unwrap().unwrap();
     assert_eq!(session.entries.len(), 2 * ROUNDS);
     let mut next = [0, 0];
     for pair in session.entries.chunks(2) {
@@ -60,10 +62,10 @@ async fn two_writers_lose_nothing<S: SessionStore>(one: S, other: S) {
 }
 
 /// Appends two entries that belong together; returns the number of conflicts on the way.
-async fn append_pair(store: &impl SessionStore, name: usize, round: usize) -> usize {
+async fn append_pair(store: &impl ConversationStore, name: usize, round: usize) -> usize {
     let mut conflicts = 0;
     loop {
-        let session = store.load(&key()).await.unwrap().unwrap_or_default();
+        let session = store.load(&key(), 0).await.unwrap().unwrap_or_default();
         let pair = vec![
             format!("\"call {name} {round}\""),
             format!("\"result {name} {round}\""),
@@ -77,6 +79,6 @@ async fn append_pair(store: &impl SessionStore, name: usize, round: usize) -> us
     }
 }
 
-fn key() -> SessionKey {
-    SessionKey::new("writers", "", "1")
+fn key() -> ConversationKey {
+    ConversationKey::new("writers", "", "1")
 }

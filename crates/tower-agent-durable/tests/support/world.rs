@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Map, Value, json};
+use test_support::store::EndedLeases;
 use tokio::sync::RwLock;
 use tower::layer::layer_fn;
 use tower::util::BoxCloneSyncService;
@@ -23,11 +24,11 @@ use tower_agent::{
     ModelResponse, Request, Resolution, Result, Role, RunContext, RunStream, State, Tool,
     ToolRequest, Usage,
 };
+use tower_agent_conversations::{ConversationKey, ConversationStore, Session, SessionLayer};
 use tower_agent_durable::journal::{
     Begun, Durable, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd,
     RunStatus, StepId, Unfinished,
 };
-use tower_agent_durable::{Session, SessionKey, SessionLayer, SessionStore};
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Budget, Limits};
 use tower_agent_middleware::retry::CallRetryLayer;
@@ -312,12 +313,12 @@ impl World {
     /// and sent again if a process has died.
     pub(crate) async fn go_on_in_session(
         &self,
-        database: impl Journal + SessionStore,
+        database: impl Journal + ConversationStore,
         run: &str,
     ) -> Result<(), BoxError> {
-        let key = SessionKey::new("shop", "ada", run);
+        let key = ConversationKey::new("shop", "ada", run);
         let (agent, _) = self.agent(self.watching(database.clone()));
-        let layer = SessionLayer::new(database.clone()).lease(Duration::ZERO);
+        let layer = SessionLayer::new(EndedLeases(database.clone()));
         let (agent, sent) = (layer.layer(agent), self.file("sent.json"));
         loop {
             let session = Session::load(&database, &key).await?;

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 use tower::ServiceExt;
 use tower_agent::compat::Semantics;
-use tower_agent_agui::threads::{MemoryThreads, SealKey};
+use tower_agent_agui::conversations::{MemoryConversations, SealKey};
 use tower_agent_agui::{AgUi, AgUiBuilder};
 
 use test_support::process::is_installed;
@@ -110,7 +110,7 @@ async fn client(app: Router, presets: &[&str], expected: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_official_client_finds_nothing_wrong_with_any_preset() {
-    let threads = Arc::new(MemoryThreads::new());
+    let threads = Arc::new(MemoryConversations::new());
     client(
         app(move |server| server.threads(threads.clone())),
         &[],

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Resolution, Role, Tool};
-use tower_agent_agui::threads::{Question, Roles, SealKey, ThreadKey, ThreadQuery};
+use tower_agent_agui::conversations::{
+    ConversationKey, ConversationQuery, Question, Roles, SealKey,
+};
 use tower_agent_agui::{
     AgUi, Conversation, Event, InputError, InputErrorKind, Message, MessageKind, RunAgentInput,
 };
@@ -112,7 +114,7 @@ pub(crate) fn support() -> Roles {
 }
 
 pub(crate) fn questions(server: &AgUi, roles: &Roles) -> Vec<Question> {
-    let query = ThreadQuery::new();
+    let query = ConversationQuery::new();
     now(server.questions(&query, roles)).unwrap().questions
 }
 
@@ -149,13 +151,10 @@ fn an_approver_answers_without_the_customer_who_is_told_with_the_next_run() {
 
     assert!(questions(&server, &Roles::new(["audit"])).is_empty());
     let open = questions(&server, &support());
-    let mut of: Vec<_> = open
-        .iter()
-        .map(|question| question.key.principal.as_deref().unwrap())
-        .collect();
+    let mut of: Vec<_> = open.iter().map(|question| &*question.key.user).collect();
     of.sort_unstable();
     assert_eq!(of, ["ada", "bob"]);
-    let is_of_ada = |question: &&Question| question.key.principal.as_deref() == Some("ada");
+    let is_of_ada = |question: &&Question| *question.key.user == *"ada";
     let question = open.iter().find(is_of_ada).unwrap();
     let shown = json!({ "tool": "refund", "arguments": { "cents": 5000 } });
     assert_eq!(question.interrupt.payload, shown);
@@ -163,7 +162,7 @@ fn an_approver_answers_without_the_customer_who_is_told_with_the_next_run() {
     let wrong_role = answer(&server, question, Roles::new(["audit"]), Decision::Approve);
     assert_eq!(wrong_role.unwrap_err().kind(), InputErrorKind::Forbidden);
     let mut elsewhere = question.clone();
-    elsewhere.key = ThreadKey::new("", "thread").with_principal(Some("bob".into()));
+    elsewhere.key = ConversationKey::new("", "bob", "thread");
     let elsewhere = answer(&server, &elsewhere, support(), Decision::Approve);
     assert_eq!(elsewhere.unwrap_err().kind(), InputErrorKind::NotOpen);
     assert!(refunds.lock().unwrap().is_empty());
@@ -307,7 +306,7 @@ fn nobody_answers_a_users_own_question_in_place_of_the_user() {
     let events = ada.says(&server, "I want my money back.");
     let id = &events.last().unwrap()["outcome"]["interrupts"][0]["id"];
     assert!(questions(&server, &support()).is_empty());
-    let key = ThreadKey::new("", "thread").with_principal(Some("ada".into()));
+    let key = ConversationKey::new("", "ada", "thread");
     let id = id.as_str().unwrap();
     for answer in [
         Resolution::resolved(id, Decision::Approve),
@@ -316,10 +315,10 @@ fn nobody_answers_a_users_own_question_in_place_of_the_user() {
         let refused = now(server.answer(key.clone(), support(), answer));
         assert_eq!(refused.unwrap_err().kind(), InputErrorKind::Forbidden);
     }
-    let unknown = ThreadKey::new("", "thread").with_principal(Some("eve".into()));
+    let unknown = ConversationKey::new("", "eve", "thread");
     let refused = now(server.answer(unknown, support(), Resolution::cancelled(id)));
     assert_eq!(refused.unwrap_err().kind(), InputErrorKind::NotOpen);
-    let other = ThreadKey::new("other", "thread").with_principal(Some("ada".into()));
+    let other = ConversationKey::new("other", "ada", "thread");
     let refused = now(server.answer(other, support(), Resolution::cancelled(id)));
     assert_eq!(refused.unwrap_err().kind(), InputErrorKind::NotOpen);
 }
@@ -329,7 +328,7 @@ fn a_server_whose_clients_keep_the_threads_has_no_list_of_questions() {
     let server = AgUi::builder(agent(&ScriptedModel::new([]), &Refunds::default()))
         .stateless(SealKey::new([7; 32]))
         .build();
-    let error = now(server.questions(&ThreadQuery::new(), &support())).unwrap_err();
+    let error = now(server.questions(&ConversationQuery::new(), &support())).unwrap_err();
     assert_eq!(error.kind(), InputErrorKind::Store);
 }
 

@@ -15,7 +15,7 @@ use tower_agent::{
     Action, Agent, BoxError, Error, ErrorKind, Message as ModelMessage, ModelResponse, Part,
     Resolution, Role, Tool,
 };
-use tower_agent_agui::threads::{Roles, SealKey, ThreadKey, ThreadQuery};
+use tower_agent_agui::conversations::{ConversationKey, ConversationQuery, Roles, SealKey};
 use tower_agent_agui::{
     AgUi, AgUiBuilder, Conversation, Event, Message, MessageKind, RunAgentInput, TranslateResponse,
     before_translate,
@@ -444,7 +444,7 @@ async fn a_stranger_learns_nothing_of_a_thread() {
         .unwrap();
     let (status, _) = eve.send(&server, nobody).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
-    let key = ThreadKey::new("other", "my thread").with_principal(Some("ada".into()));
+    let key = ConversationKey::new("other", "ada", "my thread");
     assert!(server.show(key, Roles::default()).await.unwrap().is_none());
 }
 
@@ -757,7 +757,7 @@ async fn an_answer_of_support_is_shown_on_each_device() {
     let mut early = Device::new("ada", "early");
     early.opens(&server).await;
     let questions = server
-        .questions(&ThreadQuery::new(), &Roles::new(["support"]))
+        .questions(&ConversationQuery::new(), &Roles::new(["support"]))
         .await
         .unwrap();
     let question = &questions.questions[0];

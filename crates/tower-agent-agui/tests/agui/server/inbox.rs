@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_agui::AgUi;
-use tower_agent_agui::threads::{Inbox, InboxService, Inboxes, Roles, ThreadQuery};
+use tower_agent_agui::conversations::{ConversationQuery, Inbox, InboxService, Inboxes, Roles};
 use tower_agent_middleware::approval::Decision;
 
 use super::approver::{Page, Refunds, agent, answer, questions, support, wants, without_time};
@@ -92,7 +92,7 @@ async fn staff_see_the_exact_values_and_answer_with_others_while_the_agent_goes_
     let question = listed["questions"][0].take();
     assert_eq!(
         question["key"],
-        json!({ "server": "", "principal": "ada", "thread": "thread" })
+        json!({ "app": "", "user": "ada", "id": "thread" })
     );
     assert_eq!(
         question["payload"],
@@ -158,9 +158,9 @@ async fn what_is_not_an_answer_of_somebody_with_the_role_is_refused() {
     // A client that guesses.
     let mut elsewhere = question.clone();
     for (part, other) in [
-        ("principal", json!("bob")),
-        ("principal", json!(null)),
-        ("server", json!("x")),
+        ("user", json!("bob")),
+        ("user", json!("")),
+        ("app", json!("x")),
     ] {
         elsewhere["key"] = question["key"].clone();
         elsewhere["key"][part] = other;
@@ -173,8 +173,8 @@ async fn what_is_not_an_answer_of_somebody_with_the_role_is_refused() {
     // What is no answer.
     let twice = yes.replace(r#""approved":true"#, r#""approved":true,"approved":false"#);
     let more = yes.replacen('{', r#"{"role":"support","#, 1);
-    let no_owner = r#"{"key":{"server":"","thread":"thread"},"id":"1","answer":1}"#;
-    let no_answer = r#"{"key":{"server":"","principal":null,"thread":"thread"},"id":"1"}"#;
+    let no_owner = r#"{"key":{"app":"","id":"thread"},"id":"1","answer":1}"#;
+    let no_answer = r#"{"key":{"app":"","user":"","id":"thread"},"id":"1"}"#;
     for body in ["", "[]", "{", &twice, &more, no_owner, no_answer] {
         let reply = post(&service, "support", body.to_owned()).await;
         assert_eq!(code(&reply), (400, "invalid"), "{body}");
@@ -262,7 +262,7 @@ async fn the_questions_of_several_servers_are_one_list_in_pages_and_each_goes_on
     let users = |list: &Value| -> Vec<String> {
         let questions = list["questions"].as_array().unwrap().iter();
         questions
-            .map(|question| question["key"]["principal"].as_str().unwrap().to_owned())
+            .map(|question| question["key"]["user"].as_str().unwrap().to_owned())
             .collect()
     };
     let inbox = service(inbox);
@@ -303,7 +303,7 @@ async fn the_questions_of_several_servers_are_one_list_in_pages_and_each_goes_on
     let reply = post(&inbox, "support", answering(&question, no)).await;
     assert_eq!(reply.status, StatusCode::ACCEPTED);
     // The same thread id at the other server is another thread.
-    let everything = ThreadQuery::new();
+    let everything = ConversationQuery::new();
     let at_shop = shop.questions(&everything, &support()).await.unwrap();
     assert_eq!(at_shop.questions.len(), 2);
     answer(&shop, &at_shop.questions[0], support(), Decision::Approve).unwrap();

@@ -8,25 +8,25 @@ use serde_json::{Value, json};
 use tower::ServiceBuilder;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentBuilder, AgentRequest, Request, Resolution, Tool};
-use tower_agent_agui::threads::{Roles, ThreadKey, ThreadQuery};
+use tower_agent_agui::conversations::{ConversationKey, ConversationQuery, Roles};
 use tower_agent_agui::{AgUi, Event, Message, RunAgentInput};
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Account, Budget, Limits};
 
 /// The accounts of the principals.
 #[derive(Clone, Default)]
-struct Accounts(Arc<Mutex<HashMap<Option<Arc<str>>, Account>>>);
+struct Accounts(Arc<Mutex<HashMap<Arc<str>, Account>>>);
 
 impl Accounts {
-    fn of(&self, key: &ThreadKey) -> Account {
+    fn of(&self, key: &ConversationKey) -> Account {
         let mut accounts = self.0.lock().unwrap();
-        let account = accounts.entry(key.principal.clone());
+        let account = accounts.entry(key.user.clone());
         let new = || Account::new(Limits::new().model_calls(2));
         account.or_insert_with(new).clone()
     }
 
     fn model_calls(&self, principal: &str) -> u64 {
-        let key = ThreadKey::new("agent", "thread").with_principal(Some(principal.into()));
+        let key = ConversationKey::new("agent", principal, "thread");
         self.of(&key).used().model_calls
     }
 }
@@ -63,7 +63,7 @@ fn a_budget_by_the_thread_key_holds_over_the_threads_and_answers_of_one_principa
         Turn::from_text("hi"),
         Turn::from_text("refunded"),
     ]);
-    let budget = Budget::by(move |run| Ok(find.of(run.extension::<ThreadKey>()?)));
+    let budget = Budget::by(move |run| Ok(find.of(run.extension::<ConversationKey>()?)));
     let agent = agent(model).global_callbacks(budget).build().unwrap();
     let server = AgUi::new(agent);
 
@@ -74,7 +74,7 @@ fn a_budget_by_the_thread_key_holds_over_the_threads_and_answers_of_one_principa
     assert_eq!(accounts.model_calls("bob"), 1);
 
     let support = Roles::new(["support"]);
-    let questions = now(server.questions(&ThreadQuery::new(), &support)).unwrap();
+    let questions = now(server.questions(&ConversationQuery::new(), &support)).unwrap();
     let question = &questions.questions[0];
     let yes = Resolution::resolved(&*question.id, Decision::Approve);
     let run = now(server.answer(question.key.clone(), support, yes)).unwrap();
@@ -97,7 +97,7 @@ fn a_layer_around_the_agent_gives_each_run_callbacks_of_its_principal() {
     let agent = agent(model).build().unwrap();
     let agent = ServiceBuilder::new()
         .map_request(move |request: AgentRequest| {
-            let account = match request.context().extension::<ThreadKey>() {
+            let account = match request.context().extension::<ConversationKey>() {
                 Ok(key) => find.of(key),
                 Err(_) => Account::new(Limits::new().model_calls(0)),
             };
@@ -108,7 +108,7 @@ fn a_layer_around_the_agent_gives_each_run_callbacks_of_its_principal() {
 
     says(&server, "ada", "thread");
     let support = Roles::new(["support"]);
-    let questions = now(server.questions(&ThreadQuery::new(), &support)).unwrap();
+    let questions = now(server.questions(&ConversationQuery::new(), &support)).unwrap();
     let question = &questions.questions[0];
     let yes = Resolution::resolved(&*question.id, Decision::Approve);
     let run = now(server.answer(question.key.clone(), support, yes)).unwrap();

@@ -8,15 +8,14 @@ use axum::Router;
 use futures::{FutureExt, StreamExt};
 use http::StatusCode;
 use serde_json::{Value, json};
+use test_support::store::{Fate, FatedStore};
 use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::Delta;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, BoxError, Error, Interrupt, ModelRequest, ModelResponse, Role, Tool};
-use tower_agent_agui::threads::{
-    MemoryThreads, SealKey, Thread, ThreadInfo, ThreadKey, ThreadQuery, ThreadStore,
-};
+use tower_agent::{Agent, Error, Interrupt, ModelRequest, ModelResponse, Role, Tool};
+use tower_agent_agui::conversations::{ConversationKey, MemoryConversations, SealKey, Thread};
 use tower_agent_agui::{
     AgUi, AgUiRun, InputErrorKind, RunAgentInput, TranslateRequest, TranslateResponse,
 };
@@ -31,8 +30,8 @@ fn first() -> RunAgentInput {
     serde_json::from_value(input()).unwrap()
 }
 
-fn key() -> ThreadKey {
-    ThreadKey::new("", "t")
+fn key() -> ConversationKey {
+    ConversationKey::new("", "", "t")
 }
 
 /// Reads a run to its end, and checks the order of its events.
@@ -112,7 +111,7 @@ async fn no_run_begins_while_those_that_are_active_end() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_takes_longer_is_told_and_goes_on_elsewhere_at_once() {
     for has_callbacks in [false, true] {
-        let store = Arc::new(MemoryThreads::new());
+        let store = Arc::new(MemoryConversations::new());
         let paid = Arc::new(AtomicUsize::new(0));
         let start = |hangs| {
             let mut server = AgUi::builder(cashier(&paid, hangs)).threads(store.clone());
@@ -129,7 +128,7 @@ async fn a_run_that_takes_longer_is_told_and_goes_on_elsewhere_at_once() {
         assert_eq!(began.elapsed(), grace);
         is_stopped(&events);
         assert_eq!(text(&events), "{}It is ");
-        let thread = store.load(&key()).await.unwrap().unwrap();
+        let thread = Thread::load(&store, &key()).await.unwrap().unwrap();
         assert!(!thread.is_running());
 
         let events = read(start(false).run(first()).await.unwrap()).await;
@@ -141,7 +140,7 @@ async fn a_run_that_takes_longer_is_told_and_goes_on_elsewhere_at_once() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_keeps_neither_the_server_nor_its_thread() {
-    let store = Arc::new(MemoryThreads::new());
+    let store = Arc::new(MemoryConversations::new());
     let watched = Watched::default();
     let server = AgUi::builder(watched.agent().build().unwrap()).threads(store.clone());
     let server = server.build();
@@ -156,7 +155,13 @@ async fn a_client_that_does_not_read_keeps_neither_the_server_nor_its_thread() {
     }
     server.shutdown(Duration::ZERO).await;
     assert_eq!(watched.alive(), 0);
-    assert!(!store.load(&key()).await.unwrap().unwrap().is_running());
+    assert!(
+        !Thread::load(&store, &key())
+            .await
+            .unwrap()
+            .unwrap()
+            .is_running()
+    );
 
     start.extend(reply.bytes().await);
     let events = parse(std::str::from_utf8(&start).unwrap());
@@ -166,12 +171,18 @@ async fn a_client_that_does_not_read_keeps_neither_the_server_nor_its_thread() {
 
 #[tokio::test]
 async fn a_run_that_was_never_polled_is_stopped() {
-    let store = Arc::new(MemoryThreads::new());
+    let store = Arc::new(MemoryConversations::new());
     let server = AgUi::builder(agent([Turn::from_text("hi")])).threads(store.clone());
     let server = server.build();
     let run = server.run(first()).await.unwrap();
     server.shutdown(Duration::ZERO).await;
-    assert!(!store.load(&key()).await.unwrap().unwrap().is_running());
+    assert!(
+        !Thread::load(&store, &key())
+            .await
+            .unwrap()
+            .unwrap()
+            .is_running()
+    );
     is_stopped(&read(run).await);
 }
 
@@ -190,39 +201,18 @@ async fn a_request_whose_body_has_not_arrived_is_refused_when_the_grace_is_over(
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
 }
 
-/// A store whose saves wait for permits.
-struct Gate {
-    store: MemoryThreads,
-    open: Arc<Semaphore>,
-}
-
-impl ThreadStore for Gate {
-    async fn load(&self, key: &ThreadKey) -> Result<Option<Thread>, BoxError> {
-        self.store.load(key).await
-    }
-
-    async fn save(&self, key: &ThreadKey, thread: Thread, expected: u64) -> Result<bool, BoxError> {
-        self.open.acquire().await?.forget();
-        self.store.save(key, thread, expected).await
-    }
-
-    async fn list(&self, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, BoxError> {
-        self.store.list(query).await
-    }
-
-    async fn delete(&self, key: &ThreadKey) -> Result<bool, BoxError> {
-        self.store.delete(key).await
-    }
-}
-
+/// A server whose store waits for permits to write.
 fn gated(agent: Agent) -> (AgUi, Arc<Semaphore>) {
     let open = Arc::new(Semaphore::new(1));
-    let store = MemoryThreads::new();
-    let gate = Gate {
-        store,
-        open: open.clone(),
-    };
-    (AgUi::builder(agent).threads(gate).build(), open)
+    let permits = open.clone();
+    let store = FatedStore::new(move |_| {
+        let permits = permits.clone();
+        async move {
+            permits.acquire().await.unwrap().forget();
+            Fate::Made
+        }
+    });
+    (AgUi::builder(agent).threads(store).build(), open)
 }
 
 #[tokio::test]
@@ -280,7 +270,7 @@ async fn read_on(run: AgUiRun) -> Vec<Value> {
 
 #[tokio::test]
 async fn a_question_stays_open_for_the_next_server() {
-    let store = Arc::new(MemoryThreads::new());
+    let store = Arc::new(MemoryConversations::new());
     let ask = Tool::function_with("ask", "Asks.", |_: Value, _| async {
         Err::<String, _>(Error::interrupt(Interrupt::new("sure", "confirm")))
     });
@@ -289,7 +279,7 @@ async fn a_question_stays_open_for_the_next_server() {
     let server = AgUi::builder(agent).threads(store.clone()).build();
     read(server.run(first()).await.unwrap()).await;
     server.shutdown(LONG).await;
-    let thread = store.load(&key()).await.unwrap().unwrap();
+    let thread = Thread::load(&store, &key()).await.unwrap().unwrap();
     assert!(thread.is_waiting() && !thread.is_running());
 }
 
@@ -374,7 +364,7 @@ async fn axum_stops_when_the_streams_have_been_ended() {
 
 #[tokio::test]
 async fn a_hundred_runs_at_every_stage_are_ended_and_free() {
-    let store = Arc::new(MemoryThreads::new());
+    let store = Arc::new(MemoryConversations::new());
     let paid = Arc::new(AtomicUsize::new(0));
     let server = AgUi::builder(cashier(&paid, true))
         .threads(store.clone())
@@ -396,8 +386,14 @@ async fn a_hundred_runs_at_every_stage_are_ended_and_free() {
     }
     server.shutdown(Duration::ZERO).await;
     for number in 0..100 {
-        let key = ThreadKey::new("", number.to_string());
-        assert!(!store.load(&key).await.unwrap().unwrap().is_running());
+        let key = ConversationKey::new("", "", number.to_string());
+        assert!(
+            !Thread::load(&store, &key)
+                .await
+                .unwrap()
+                .unwrap()
+                .is_running()
+        );
     }
     for reply in replies {
         assert!(reply.bytes().await.ends_with(b"\n\n"));

@@ -18,7 +18,7 @@ use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, BoxError, Error, ErrorKind,
     Interrupt, Message, ModelResponse, Part, Recovery, Request, Role, Tool, ToolRequest,
 };
-use tower_agent_agui::threads::{MemoryThreads, Roles, ThreadKey};
+use tower_agent_agui::conversations::{ConversationKey, MemoryConversations, Roles};
 use tower_agent_agui::{
     AgUiBuilder, Conversation, Event, Message as ShownMessage, MessageKind, RunAgentInput,
     TranslateRequest, TranslateResponse, after_translate, before_translate, wrap_translate,
@@ -678,7 +678,7 @@ fn in_order_of_calls(mut messages: Vec<ShownMessage>) -> Vec<ShownMessage> {
 /// Fails if a reload shows what the client never had.
 fn reload(asked: &Asked, meddlers: Vec<Meddler>) -> Result<(), TestCaseError> {
     let is_plain = meddlers.is_empty();
-    let threads = Arc::new(MemoryThreads::new());
+    let threads = Arc::new(MemoryConversations::new());
     let server = open(asked.agent()).threads(threads.clone());
     let server = meddlers
         .into_iter()
@@ -695,7 +695,7 @@ fn reload(asked: &Asked, meddlers: Vec<Meddler>) -> Result<(), TestCaseError> {
 
     // Its callbacks would change what is shown.
     let plain = open(asked.agent()).threads(threads).build();
-    let shown = plain.show(ThreadKey::new("", "t"), Roles::default());
+    let shown = plain.show(ConversationKey::new("", "", "t"), Roles::default());
     let shown = shown.now_or_never().unwrap().unwrap().unwrap();
     obeys_as(&shown)?;
     let mut reloaded = Conversation::default();

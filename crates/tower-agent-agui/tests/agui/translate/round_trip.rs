@@ -11,7 +11,7 @@ use tower_agent::message::{Messages, ProviderData, ToolCall};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Tool,
 };
-use tower_agent_agui::threads::{MemoryThreads, SealKey};
+use tower_agent_agui::conversations::{MemoryConversations, SealKey};
 use tower_agent_agui::{Conversation, Event, RunAgentInput, conversation};
 
 use super::open;
@@ -168,7 +168,7 @@ proptest! {
         sealed in any::<bool>(),
     ) {
         let mut here = Messages::new();
-        let threads = Arc::new(MemoryThreads::new());
+        let threads = Arc::new(MemoryConversations::new());
         let key = SealKey::new([1; 32]);
         let mut input = RunAgentInput::new("t", "r", []);
         for (run, script) in runs.iter().enumerate() {

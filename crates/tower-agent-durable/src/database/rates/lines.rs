@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tower_agent_middleware::rate_limit::{Exhausted, RateChange};
 
 use super::table::LimitId;
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 /// The answer to a call that waits.
 pub(super) type Answer = Result<Option<Exhausted>, StoreError>;

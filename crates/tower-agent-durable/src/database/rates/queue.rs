@@ -8,8 +8,8 @@ use tower_agent_middleware::rate_limit::RateChange;
 use super::lines::{Answer, RateChanges, RateLine, RateUpdate, short, warn_lost};
 use super::table::{LimitId, limit_id};
 use super::writer::RateWriter;
-use crate::error::StoreError;
 use crate::lock::lock;
+use tower_agent_conversations::StoreError;
 
 /// The most ends of calls that wait: about 20 MB.
 const MOST_ENDS: usize = 65_536;

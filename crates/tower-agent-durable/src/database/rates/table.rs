@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 use tower_agent_middleware::rate_limit::RateState;
 
 use crate::database::or_failure::{OrFailure, failure};
-use crate::error::StoreError;
+use tower_agent_conversations::StoreError;
 
 // The time is the database's, in microseconds: machines whose clocks differ agree about it.
 const READ: &str = "\

@@ -10,8 +10,8 @@ use tower_agent_middleware::rate_limit::Exhausted;
 use super::lines::{RateChanges, RateUpdate, warn_lost};
 use super::table::{LimitId, RateRow, WriteError, delete_unused};
 use crate::database::or_failure::OrFailure;
-use crate::error::StoreError;
 use crate::lock::lock;
+use tower_agent_conversations::StoreError;
 
 /// How long the end of a call waits for another change of its limit, with which it is written.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);

@@ -9,11 +9,12 @@ use tower_agent::{
     Agent, AgentRequest, AgentResponse, BoxError, Effect, Error, ErrorKind, Message, ModelRequest,
     ModelResponse, Resolution, RunStream, Tool,
 };
+use tower_agent_conversations::{ConversationKey, MemoryConversations, SessionLayer};
 use tower_agent_durable::journal::{JournalError, RunKey, RunStatus, Unfinished};
-use tower_agent_durable::{SessionKey, SessionLayer, Sqlite};
+
+use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::{Approval, Decision};
 
-use crate::memory::Memory;
 use crate::support::{Count, calling, counting, durable, journal_error, request};
 use crate::support::{waiting, waiting_as};
 
@@ -142,13 +143,13 @@ async fn two_calls_in_flight_are_asked_about_and_answered_separately() {
 #[tokio::test]
 async fn a_consumer_that_goes_away_in_a_session_costs_no_second_payment() {
     let (database, pay) = (Sqlite::in_memory().await.unwrap(), Count::default());
-    let store = Memory::default();
+    let sessions = SessionLayer::new(MemoryConversations::new());
     let agent = |tool: Tool| {
         let agent = durable(calling(&["pay"], &Count::default()), database.clone()).tool(tool);
         let agent = agent.on_tool(Approval::of_tools(["pay"])).build().unwrap();
-        SessionLayer::new(store.clone()).layer(agent)
+        sessions.layer(agent)
     };
-    let key = SessionKey::new("shop", "ada", "1");
+    let key = ConversationKey::new("shop", "ada", "1");
     let pays = || agent(counting("pay", Effect::Mutating, &pay));
     let paused = pays().oneshot(key.request(request())).await.unwrap();
     let yes = Resolution::resolved(&paused.interrupts()[0].id, Decision::Approve);

@@ -5,10 +5,10 @@ use tower::{Layer, ServiceExt};
 use tower_agent::agent::SavedRequest;
 use tower_agent::{Agent, AgentRequest, Effect};
 use tower_agent_agui::AgUi;
+use tower_agent_conversations::{ConversationKey, ConversationStore, SessionLayer};
 use tower_agent_durable::journal::{JournalError, RunKey, RunStatus};
-use tower_agent_durable::{
-    Postgres, SessionKey, SessionLayer, SessionStore, SessionThreads, Sqlite, StoreError, UserData,
-};
+
+use tower_agent_durable::{Postgres, Sqlite, StoreError, UserData};
 use tower_agent_middleware::approval::Approval;
 
 use crate::support::folder::Folder;
@@ -17,7 +17,7 @@ use crate::support::server::Server;
 use crate::support::{Count, calling, counting, durable, saying};
 
 /// A database of sessions and runs, with what it has of a user.
-trait Both: Database + SessionStore + Clone {
+trait Both: Database + ConversationStore + Clone {
     async fn export(&self, user: &str) -> UserData;
 }
 
@@ -37,8 +37,8 @@ fn agent(database: &impl Both) -> Agent {
     durable(saying("Hello."), database.clone()).build().unwrap()
 }
 
-fn key() -> SessionKey {
-    SessionKey::new("shop", "ada", "1")
+fn key() -> ConversationKey {
+    ConversationKey::new("shop", "ada", "1")
 }
 
 fn run(name: &str) -> RunKey {
@@ -46,7 +46,7 @@ fn run(name: &str) -> RunKey {
 }
 
 /// Has a conversation of three turns in the session, each a run of its own.
-async fn talk<S: SessionStore + Clone>(sessions: &S, database: &impl Both) {
+async fn talk<S: ConversationStore + Clone>(sessions: &S, database: &impl Both) {
     let layer = SessionLayer::new(sessions.clone());
     for turn in 0..3 {
         let request = AgentRequest::new(format!("Turn {turn}."));
@@ -139,7 +139,7 @@ async fn a_run_has_the_messages_of_a_session_in_another_store_itself() {
 
 async fn a_thread_has_the_messages(database: impl Both) {
     let server = AgUi::builder(agent(&database))
-        .threads(SessionThreads::new(database.clone()))
+        .threads(database.clone())
         .allow_partial_history()
         .build();
     for turn in 0..3 {
@@ -231,8 +231,9 @@ async fn a_changed_message_is_noticed() {
     };
     let database = server.connect().await;
     talk(&database, &database).await;
-    server
-        .query("UPDATE tower_agent_session_entries SET entry = replace(entry, 'Turn 0', 'Turn 9')");
+    server.query(
+        "UPDATE tower_agent_conversation_entries SET entry = replace(entry, 'Turn 0', 'Turn 9')",
+    );
     let refused = request_of(&database, run("run 1")).await.unwrap_err();
     assert!(
         matches!(refused, JournalError::Store(StoreError::Data(_))),

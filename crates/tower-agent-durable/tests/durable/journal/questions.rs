@@ -13,9 +13,10 @@ use tower_agent::{
     Request, Resolution, Tool, ToolRequest,
 };
 use tower_agent_agui::AgUi;
-use tower_agent_agui::threads::Roles;
+use tower_agent_conversations::{ConversationKey, Roles, SessionLayer};
 use tower_agent_durable::journal::{JournalError, RunKey, Unfinished};
-use tower_agent_durable::{SessionKey, SessionLayer, SessionThreads, Sqlite};
+
+use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::redact::{Detector, Redact};
 
@@ -127,7 +128,7 @@ async fn an_answer_counts_in_a_session_once() {
     let agent = durable(calling(&["pay"], &Count::default()), database.clone());
     let agent = agent.tool(slow(&paid, 1)).build().unwrap();
     let agent = SessionLayer::new(database).layer(agent);
-    let key = SessionKey::new("shop", "ada", "1");
+    let key = ConversationKey::new("shop", "ada", "1");
     let send = |request: AgentRequest| agent.clone().oneshot(key.request(request));
     let paused = send("Do it.".into()).await.unwrap();
     let again = send(AgentRequest::default()).await.unwrap();
@@ -151,10 +152,7 @@ async fn an_answer_counts_in_a_thread_once() {
         let agent = agent
             .tool(slow(&paid, 1))
             .on_tool(Approval::of_tools(["pay"]));
-        let (agent, threads) = (
-            agent.build().unwrap(),
-            Arc::new(SessionThreads::new(Memory::default())),
-        );
+        let (agent, threads) = (agent.build().unwrap(), Arc::new(Memory::default()));
         let server = AgUi::builder(agent.clone())
             .threads(threads.clone())
             .allow_partial_history()

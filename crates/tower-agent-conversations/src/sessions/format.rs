@@ -1,0 +1,183 @@
+//! The stored form of a session.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tower_agent::agent::CheckpointHead;
+use tower_agent::call::Request;
+use tower_agent::message::{Message, Messages, Role};
+use tower_agent::{AgentRequest, Checkpoint};
+
+use crate::cache::{Cache, Entries, Known};
+use crate::error::StoreError;
+use crate::head::{Claim, Format, Head};
+use crate::json::to_json;
+use crate::kind::SESSION;
+use crate::lease::{Lease, Record, Stored};
+
+pub(super) const FORMAT: Format = Format {
+    kind: SESSION,
+    number: 1,
+};
+
+/// The body of a session's head.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct SessionBody {
+    checkpoint: CheckpointHead,
+    /// The messages after the entries, which may still change.
+    #[serde(default, skip_serializing_if = "Messages::is_empty")]
+    open: Messages,
+    #[serde(default)]
+    pub(super) state: Map<String, Value>,
+}
+
+/// Sessions that this process has used last.
+pub(super) type Sessions = Cache<Messages, SessionBody>;
+
+/// A session as it is to be written.
+pub(super) struct Draft {
+    body: SessionBody,
+    /// The messages that are entries then.
+    pub(super) entries: Messages,
+    /// The number of those that are entries already.
+    same: usize,
+}
+
+impl Draft {
+    /// Creates the draft of a session that has these entries now.
+    ///
+    /// A settled message is written once, as an entry; the head, which is written each time, has
+    /// only those that may still change. So the cost of a write does not grow with the
+    /// conversation.
+    pub(super) fn new(
+        entries: &Messages,
+        checkpoint: &Checkpoint,
+        state: Map<String, Value>,
+    ) -> Self {
+        let Checkpoint { head, messages } = checkpoint;
+        let same = common(entries, messages);
+        let stays = settled(messages, same);
+        let mut entries = messages.clone();
+        entries.truncate(stays);
+        Self {
+            body: SessionBody {
+                checkpoint: head.clone(),
+                open: messages.range(stays).cloned().collect(),
+                state,
+            },
+            entries,
+            same,
+        }
+    }
+
+    /// Returns the write.
+    pub(super) fn record(&self) -> Result<Record, StoreError> {
+        let mut new = Vec::with_capacity(self.entries.len() - self.same);
+        for message in self.entries.range(self.same) {
+            new.push(to_json(message)?);
+        }
+        let is_waiting = !self.body.checkpoint.interrupts.is_empty();
+        Record::new(&self.body, self.same, new, is_waiting)
+    }
+
+    /// Returns the session as it is known after this was written as the end of its run.
+    pub(super) fn known(self, lease: &Lease, stored: Stored) -> Known<Messages, SessionBody> {
+        let writer = lease.name().clone();
+        Known {
+            version: stored.version,
+            head: Head::new(FORMAT, writer, stored.entries, None, self.body),
+            entries: self.entries,
+        }
+    }
+}
+
+impl Entries for Messages {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn add(&mut self, entry: &str) -> Result<(), StoreError> {
+        let message: Message = serde_json::from_str(entry).map_err(StoreError::data)?;
+        self.push(message);
+        Ok(())
+    }
+}
+
+/// Returns whether this request began the run that has claimed the session and stored these
+/// messages, and may be made again.
+pub(super) fn is_of(claim: &Claim, request: &AgentRequest, stored: &Messages) -> bool {
+    // The run id alone is not enough: a caller may give it to another message. A claim stores the
+    // request's messages last.
+    let sent = request.messages();
+    let from = stored.len().saturating_sub(sent.len());
+    *claim.run == *request.context().run_id()
+        // Without a journal, open calls may have been started, and would be made twice.
+        && (claim.is_journaled || !claim.resumes)
+        && stored.range(from).eq(sent.iter())
+}
+
+impl SessionBody {
+    /// Returns the conversation of the session, which has these entries.
+    pub(super) fn checkpoint(&self, entries: &Messages) -> Checkpoint {
+        let mut messages = entries.clone();
+        messages.extend(self.open.iter().cloned());
+        Checkpoint {
+            head: self.checkpoint.clone(),
+            messages,
+        }
+    }
+}
+
+/// Returns the number of messages, from the first on, that no longer change; the first `known` are
+/// known not to. A message with an open call may still change, and so may everything after it. So
+/// may the last calls until a message follows their results, which a run may still put in order.
+fn settled(messages: &Messages, known: usize) -> usize {
+    let mut open: Vec<(Arc<str>, usize)> = Vec::new();
+    for (index, message) in messages.range(known).enumerate() {
+        for result in message.tool_results() {
+            open.retain(|(id, _)| *id != result.call_id);
+        }
+        open.extend(
+            message
+                .tool_calls()
+                .map(|call| (call.id.clone(), known + index)),
+        );
+    }
+    // The trailing results, and the message with their calls.
+    let results = messages
+        .iter()
+        .rev()
+        .take_while(|message| message.role() == Role::Tool)
+        .count();
+    let last = messages.len() - results - usize::from(results > 0);
+    open.iter()
+        .map(|(_, index)| *index)
+        .fold(last, usize::min)
+        .max(known)
+}
+
+/// Returns the number of messages that two conversations have in common, from the first on. The
+/// contents are compared as well as the ids, since a changed message keeps its id.
+fn common(one: &Messages, other: &Messages) -> usize {
+    one.iter()
+        .zip(other.iter())
+        .take_while(|(one, other)| one.id() == other.id() && one == other)
+        .count()
+}
+
+/// Gives an id to each message of a request that has none, before the request is stored: the run
+/// must not give it another one later. `known` is the number of messages that the session has.
+pub(super) fn identify(request: &mut AgentRequest, known: usize) {
+    let run = request.context().run_id().to_owned();
+    let messages = request.messages_mut();
+    for index in 0..messages.len() {
+        // Looked at first, since `get_mut` copies messages that are shared.
+        if messages[index].id().is_none()
+            && let Some(message) = messages.get_mut(index)
+        {
+            let id = format!("{run}-u{}", known + index);
+            *message = message.clone().with_id(id);
+        }
+    }
+}

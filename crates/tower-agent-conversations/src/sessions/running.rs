@@ -1,0 +1,275 @@
+use serde_json::{Map, Value};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tower_agent::call::Request;
+use tower_agent::callback::Bundle;
+use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::message::{Messages, Role};
+use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
+
+use super::format::{Draft, FORMAT, identify, is_of};
+use super::layer::SessionConfig;
+use super::mark::Entry;
+use super::not_stored::{NotStored, Unstored};
+use super::open_calls::{OpenCalls, without_journal};
+use super::writer::{Writer, Written};
+use crate::busy::Busy;
+use crate::cache::Known;
+use crate::error::StoreError;
+use crate::head::Claim;
+use crate::key::ConversationKey;
+use crate::lease::{Lease, Stored, log_failure};
+use crate::time::{now, time};
+
+/// A run that has its session. Whatever happens to it, its progress is stored.
+///
+/// The end is written by a task, since a write that is cancelled halfway leaves unknown whether it
+/// has happened.
+pub(super) struct Running {
+    writer: Writer,
+    key: ConversationKey,
+    /// The request of the run, which has its progress.
+    request: AgentRequest,
+    busy: Busy,
+    runtime: Handle,
+    is_done: bool,
+}
+
+impl Running {
+    /// Loads the session, and stores the request. Returns the request after the conversation.
+    pub(super) async fn begin(
+        config: &SessionConfig,
+        key: ConversationKey,
+        mut request: AgentRequest,
+        mut entry: Entry,
+    ) -> Result<(Self, AgentRequest)> {
+        let Ok(runtime) = Handle::try_current() else {
+            let message = "a session needs a Tokio runtime";
+            return Err(Error::new(ErrorKind::Other, message));
+        };
+        let busy = config.store.busy().clone();
+        // A run that was dropped just now may still be storing its progress.
+        busy.wait_for(&key).await;
+        let mut loaded = Checkpoint::default();
+        let mut state = Map::new();
+        let mut is_lost = false;
+        let mut since = now();
+        let known = config.sessions.load(&config.store, &key, FORMAT).await?;
+        let stored = Stored::of(known.as_ref());
+        let mut entries = Messages::new();
+        if let Some(Known {
+            head, entries: all, ..
+        }) = known
+        {
+            entries = all;
+            loaded = head.body.checkpoint(&entries);
+            state = head.body.state;
+            match head.claim {
+                Some(claim) if claim.until > now() => return Err(in_use(&key)),
+                // The same request after its process has died: its messages are stored.
+                Some(claim) if is_of(&claim, &request, &loaded.messages) => {
+                    *request.messages_mut() = Messages::new();
+                    entry = Entry::Again;
+                    is_lost = claim.resumes;
+                    // The answers that it had then, which a journal may know.
+                    since = claim.since;
+                }
+                // Another request: the calls that the lost run may have started are not made again.
+                Some(claim) if claim.resumes => loaded = loaded.with_calls_stopped(),
+                _ => {}
+            }
+        }
+        identify(&mut request, loaded.messages.len());
+        // Another attempt repeats its resolutions, whose interrupts the first one may have closed.
+        if entry != Entry::Again {
+            check_answers(&key, &request, &loaded, since)?;
+        }
+        // The request's own state is newer than the stored one.
+        state.extend(request.context().state().snapshot());
+        let checkpoint = asked(&mut request, &loaded, since);
+        let resumes = checkpoint.messages.open_calls().next().is_some();
+        let claim = Claim {
+            until: 0,
+            run: request.context().run_id().into(),
+            since,
+            resumes,
+            // A lost run is made again only if a journal had it.
+            is_journaled: is_lost,
+        };
+        let draft = Draft::new(&entries, &checkpoint, state.clone());
+        // The compare-and-swap that decides between two runs which have loaded the same version.
+        let claimed = Lease::claim(
+            config.store.clone(),
+            key.clone(),
+            config.terms,
+            stored,
+            claim,
+            draft.record()?,
+            request.context().lease().clone(),
+        );
+        let Some(lease) = claimed.await?.begin() else {
+            return Err(in_use(&key));
+        };
+        // Only what differs, so that the state does not count as changed by the run.
+        let own = request.context().state();
+        for (key, value) in state {
+            if own.get(&key).as_ref() != Some(&value) {
+                own.set(key, value);
+            }
+        }
+        let written = Written {
+            entries: draft.entries,
+            resumes,
+            is_journaled: is_lost,
+            is_lost,
+        };
+        let writer = Writer::new(key.clone(), lease, config.sessions.clone(), written);
+        let open = OpenCalls::new(writer.clone());
+        open.offer(request.context());
+        let mut request = request.with_checkpoint(loaded);
+        // The open calls of a lost process are safe only in a journal: fail before the first one if
+        // none has taken the run over.
+        if is_lost {
+            request = request.with_callbacks(Bundle::new().on_agent(open.guard()));
+        }
+        let running = Self {
+            writer,
+            key,
+            request: request.clone(),
+            busy,
+            runtime,
+            is_done: false,
+        };
+        Ok((running, request))
+    }
+
+    /// Returns the lease of the session.
+    pub(super) fn lease(&self) -> &Lease {
+        self.writer.lease()
+    }
+
+    /// Leaves the session, which another run has, without a write.
+    pub(super) fn give_up(&mut self) {
+        self.is_done = true;
+        self.lease().stop_renewing();
+    }
+
+    /// Stores the progress of a run that has ended.
+    pub(super) async fn finish(
+        mut self,
+        result: Result<AgentResponse>,
+        checkpoint: Checkpoint,
+    ) -> Result<AgentResponse> {
+        let result = match result {
+            // A layer or callback has answered before the guard: no journal has taken the run over.
+            Ok(_) if self.writer.is_lost().await => {
+                Err(without_journal(self.request.context().run_id())
+                    .with_checkpoint(checkpoint.clone()))
+            }
+            result => result,
+        };
+        let state = self.request.context().state().snapshot();
+        let stored = self.store(checkpoint.clone(), state.clone()).await;
+        let stored =
+            stored.unwrap_or_else(|_| Err(StoreError::database("the runtime is shutting down")));
+        match stored {
+            Ok(()) => result,
+            Err(error) => {
+                let unstored = Unstored {
+                    writer: self.writer.clone(),
+                    checkpoint: checkpoint.clone(),
+                    state,
+                };
+                let error = NotStored::new(result, error, unstored);
+                Err(Error::from(error).with_checkpoint(checkpoint))
+            }
+        }
+    }
+
+    fn store(
+        &mut self,
+        checkpoint: Checkpoint,
+        state: Map<String, Value>,
+    ) -> oneshot::Receiver<Result<(), StoreError>> {
+        self.is_done = true;
+        self.lease().stop_renewing();
+        let (send, stored) = oneshot::channel();
+        let writer = self.writer.clone();
+        let writing = self.busy.write(self.key.clone());
+        self.runtime.spawn(async move {
+            let stored = writer.finish(&checkpoint, state).await;
+            drop(writing);
+            // Nobody waits for a dropped run, so its error goes to the log.
+            if let Err(Err(error)) = send.send(stored) {
+                log_failure(&error);
+            }
+        });
+        stored
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.lease().stop_renewing();
+        if !self.is_done {
+            let checkpoint = self.request.checkpoint();
+            let state = self.request.context().state().snapshot();
+            drop(self.store(checkpoint, state));
+        }
+    }
+}
+
+/// Fails if the request answers an interrupt that is not open, or not any more.
+fn check_answers(
+    key: &ConversationKey,
+    request: &AgentRequest,
+    loaded: &Checkpoint,
+    since: i64,
+) -> Result<()> {
+    for resolution in request.context().resolutions() {
+        let mut open = loaded.head.interrupts.iter();
+        match open.find(|open| open.id == resolution.id) {
+            None => return Err(answered(key, &resolution.id)),
+            Some(open) if open.is_late(&resolution, time(since)) => {
+                return Err(expired(key, &resolution.id));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Returns the conversation with the request, which is given the outcomes of what has expired.
+fn asked(request: &mut AgentRequest, loaded: &Checkpoint, since: i64) -> Checkpoint {
+    let mut checkpoint = loaded.clone();
+    let sent = request.messages();
+    checkpoint.messages.extend(sent.iter().cloned());
+    // A new message of the user closes the open interrupts, as in a run without a session.
+    if sent.iter().any(|message| message.role() == Role::User) {
+        checkpoint.head.interrupts.clear();
+    }
+    let open = checkpoint.head.interrupts.iter();
+    request.add_resolutions(open.filter_map(|open| open.answer_at(time(since))));
+    checkpoint
+}
+
+fn in_use(key: &ConversationKey) -> Error {
+    let message = format!("session `{key}` has another run; wait until it ends");
+    Error::new(ErrorKind::Conflict, message)
+}
+
+fn answered(key: &ConversationKey, interrupt: &str) -> Error {
+    let message = format!(
+        "interrupt `{interrupt}` of session `{key}` is not open: it was answered before, or the \
+         conversation has gone on"
+    );
+    Error::new(ErrorKind::Conflict, message)
+}
+
+fn expired(key: &ConversationKey, interrupt: &str) -> Error {
+    let message = format!(
+        "interrupt `{interrupt}` of session `{key}` has expired: the next request goes on without the \
+         answer"
+    );
+    Error::new(ErrorKind::Expired, message)
+}

@@ -1,0 +1,92 @@
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tokio::sync::Mutex;
+use tower_agent::Checkpoint;
+use tower_agent::message::Messages;
+
+use super::format::{Draft, Sessions};
+use crate::error::StoreError;
+use crate::key::ConversationKey;
+use crate::lease::Lease;
+
+/// Writes the session of one run. Clones share it.
+#[derive(Clone)]
+pub(super) struct Writer {
+    key: ConversationKey,
+    lease: Lease,
+    sessions: Sessions,
+    session: Arc<Mutex<Written>>,
+}
+
+/// The session as the run knows it.
+pub(super) struct Written {
+    /// The messages that are stored as entries.
+    pub(super) entries: Messages,
+    /// The run may start calls that were open before it.
+    pub(super) resumes: bool,
+    /// A journal knows which of these calls the run has started.
+    pub(super) is_journaled: bool,
+    /// The previous process of this run was lost, and no journal has taken the run over.
+    pub(super) is_lost: bool,
+}
+
+impl Writer {
+    pub(super) fn new(
+        key: ConversationKey,
+        lease: Lease,
+        sessions: Sessions,
+        written: Written,
+    ) -> Self {
+        Self {
+            key,
+            lease,
+            sessions,
+            session: Arc::new(Mutex::new(written)),
+        }
+    }
+
+    pub(super) fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    pub(super) async fn is_lost(&self) -> bool {
+        self.session.lock().await.is_lost
+    }
+
+    /// Notes that the journal has taken over the run of a lost process.
+    pub(super) async fn take_over(&self) {
+        self.session.lock().await.is_lost = false;
+    }
+
+    /// Stores that a journal will know which of the open calls were started, before the first one
+    /// is.
+    pub(super) async fn note_journal(&self) -> Result<(), StoreError> {
+        let mut session = self.session.lock().await;
+        // Without open calls there is nothing to agree on, and no write to pay for.
+        if self.lease.is_over() || !session.resumes || session.is_journaled {
+            return Ok(());
+        }
+        session.is_journaled = true;
+        self.lease.change(|claim| claim.is_journaled = true).await
+    }
+
+    /// Writes the conversation and the state of a run that has ended, and gives the session up.
+    pub(super) async fn finish(
+        &self,
+        checkpoint: &Checkpoint,
+        state: Map<String, Value>,
+    ) -> Result<(), StoreError> {
+        let session = self.session.lock().await;
+        if session.is_lost {
+            // No journal took the run over, so the calls that the previous process may have started
+            // are still unknown. The session stays as that process left it, free for the next try.
+            return self.lease.leave().await;
+        }
+        let draft = Draft::new(&session.entries, checkpoint, state);
+        let stored = self.lease.end(draft.record()?).await?;
+        self.sessions
+            .keep(&self.key, draft.known(&self.lease, stored));
+        Ok(())
+    }
+}

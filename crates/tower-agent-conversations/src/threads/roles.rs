@@ -1,0 +1,49 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use tower_agent::error::Answerer;
+
+/// The roles of a sender, as the server has authenticated it. Defaults to none. Cloning is O(1).
+///
+/// ```
+/// use tower_agent::error::Answerer;
+/// use tower_agent_conversations::Roles;
+///
+/// let roles = Roles::new(["support"]);
+/// assert!(roles.may_answer(&Answerer::Role("support".into())));
+/// assert!(!roles.may_answer(&Answerer::Role("audit".into())));
+/// assert!(Roles::default().may_answer(&Answerer::User));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roles(Arc<HashSet<String>>);
+
+impl Roles {
+    /// Creates the roles of a sender.
+    pub fn new(roles: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self(Arc::new(roles.into_iter().map(Into::into).collect()))
+    }
+
+    /// Returns whether the sender has no role.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns this role of the sender alone, or none if the sender does not have it.
+    #[must_use]
+    pub fn only(&self, role: &str) -> Self {
+        Self::new(self.0.get(role).cloned())
+    }
+
+    /// Returns whether the sender may answer a question in a thread of its own: as the user of the
+    /// thread, or by a role.
+    #[must_use]
+    pub fn may_answer(&self, answerer: &Answerer) -> bool {
+        match answerer {
+            Answerer::User => true,
+            Answerer::Role(role) => self.0.contains(role),
+            // A party that is newer than this crate is not the sender.
+            _ => false,
+        }
+    }
+}

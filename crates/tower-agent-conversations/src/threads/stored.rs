@@ -1,0 +1,115 @@
+//! The stored form of a thread, and its lease.
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+
+use super::list::List;
+use super::saving::Saving;
+use super::thread::{Entry, Thread};
+use crate::cache::{Cache, Entries, Known};
+use crate::error::StoreError;
+use crate::head::{Format, Head};
+use crate::json::to_json;
+use crate::key::ConversationKey;
+use crate::kind::THREAD;
+use crate::lease::{Lease, Record};
+use crate::store::BoxStore;
+
+pub(crate) const FORMAT: Format = Format {
+    kind: THREAD,
+    number: 1,
+};
+
+/// All messages of a thread.
+pub(crate) type Log = List<Arc<Entry>>;
+
+/// Threads that this process has used last.
+pub(crate) type ThreadCache = Cache<Log, Thread>;
+
+impl Entries for Log {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn add(&mut self, entry: &str) -> Result<(), StoreError> {
+        let entry: Entry = serde_json::from_str(entry).map_err(StoreError::data)?;
+        self.push(Arc::new(entry));
+        Ok(())
+    }
+}
+
+/// Returns the thread of a stored conversation.
+pub(crate) fn thread_of(known: Known<Log, Thread>) -> Thread {
+    let thread = known.head.body.with_log(known.entries);
+    Thread {
+        version: known.version,
+        claim: known.head.claim,
+        ..thread
+    }
+}
+
+/// Returns the write of a thread, and of its entries from this one on.
+pub(crate) fn record(thread: &Thread, from: usize) -> Result<Record, StoreError> {
+    let mut new = Vec::with_capacity(thread.log.len() - from);
+    for entry in thread.log.iter_from(from) {
+        new.push(to_json(&**entry)?);
+    }
+    Record::new(thread, from, new, thread.is_waiting())
+}
+
+/// The thread of a run.
+#[derive(Clone)]
+pub(crate) struct ThreadLease {
+    lease: Lease,
+    store: BoxStore,
+    key: ConversationKey,
+    threads: ThreadCache,
+    /// The entries as they are stored. Locked during a save, so that saves take turns.
+    written: Arc<Mutex<Log>>,
+}
+
+impl ThreadLease {
+    pub(crate) fn new(
+        lease: Lease,
+        store: BoxStore,
+        key: ConversationKey,
+        threads: ThreadCache,
+        claimed: &Thread,
+    ) -> Self {
+        Self {
+            lease,
+            store,
+            key,
+            threads,
+            written: Arc::new(Mutex::new(claimed.log.clone())),
+        }
+    }
+
+    /// Returns the save of the thread as the run has left it. With the last one the run gives the
+    /// thread up.
+    pub(crate) fn save(&self, thread: Thread, is_last: bool) -> Saving {
+        let this = self.clone();
+        let save = async move {
+            let mut written = this.written.lock().await;
+            let same = written.common(&thread.log);
+            let record = record(&thread, same)?;
+            if is_last {
+                let stored = this.lease.end(record).await?;
+                let writer = this.lease.name().clone();
+                let log = thread.log.clone();
+                let known = Known {
+                    version: stored.version,
+                    head: Head::new(FORMAT, writer, stored.entries, None, thread),
+                    entries: log,
+                };
+                this.threads.keep(&this.key, known);
+            } else {
+                this.lease.write(record).await?;
+                *written = thread.log;
+            }
+            Ok(())
+        };
+        Saving::new(save, self.store.busy().clone(), self.key.clone())
+    }
+}

@@ -1,0 +1,436 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tower_agent::agent::{Checkpoint, CheckpointHead};
+use tower_agent::error::{Interrupt, Resolution, ResolutionOutcome};
+use tower_agent::message::{Message, MessageId, Messages};
+
+use super::branch::Branch;
+use super::list::List;
+use super::reader::Readers;
+use super::shown::{ShownForm, ShownMessage};
+use super::stored::{FORMAT, Log, thread_of};
+use crate::cache::{Entries, Known};
+use crate::error::StoreError;
+use crate::head::{Claim, Head};
+use crate::key::ConversationKey;
+use crate::store::ConversationStore;
+use crate::time::{now, time};
+
+/// The server's data about one thread: its messages, state, answers and open interrupts.
+///
+/// The methods read what an application shows of it; the stored form itself is not meant for the
+/// client.
+///
+/// ```
+/// use tower_agent_conversations::{ConversationKey, MemoryConversations, Thread};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_agent::BoxError> {
+/// # let store = MemoryConversations::new();
+/// let key = ConversationKey::new("shop", "ada", "thread 1");
+/// if let Some(thread) = Thread::load(&store, &key).await? {
+///     for message in &thread.messages() {
+///         println!("{:?}: {}", message.role(), message.text());
+///     }
+///     for (id, interrupt) in thread.interrupts() {
+///         println!("{id} waits for an answer: {interrupt:?}");
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Thread {
+    pub(crate) version: u64,
+    /// The time of the last save, in milliseconds since 1970.
+    pub(crate) updated_at: i64,
+    /// The state of the latest run.
+    pub(crate) state: Map<String, Value>,
+    /// All messages ever, in chronological order. Branches share their common start.
+    // Stored one by one, and not with the rest, which is written anew each time.
+    #[serde(skip)]
+    pub(crate) log: Log,
+    /// The current branch.
+    pub(crate) branch: Branch,
+    /// The head of the latest run's checkpoint, without interrupts: its messages are those of the
+    /// branch, and its interrupts the open ones.
+    pub(crate) head: CheckpointHead,
+    pub(crate) open: Vec<OpenInterrupt>,
+    /// The answers given to the latest run, until it completes.
+    pub(crate) answered: Vec<Answered>,
+    /// The id prefixes of its runs' messages.
+    pub(crate) runs: List<Arc<str>>,
+    /// Where the messages of the latest run start.
+    pub(crate) run_from: usize,
+    /// Messages of runs that broke off that the client never received. They stay as long as those
+    /// that precede them.
+    pub(crate) unheard: BTreeSet<usize>,
+    /// The devices of the user.
+    pub(crate) readers: Readers,
+    /// The client's messages while the thread waited for somebody else. They follow the answer.
+    pub(crate) held: Vec<usize>,
+    /// The latest run failed, or its client disconnected: the client may not know all its work.
+    pub(crate) is_cut: bool,
+    /// The run that has the thread, as it was loaded.
+    #[serde(skip)]
+    pub(crate) claim: Option<Claim>,
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    /// The client's id, if the client knows the message.
+    pub(crate) id: Option<Arc<str>>,
+    pub(crate) speaker: Speaker,
+    /// The message for the model, if it is part of the conversation.
+    pub(crate) message: Option<Message>,
+    /// Its tool calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) calls: Vec<SentCall>,
+    /// The form in which the client has it.
+    #[serde(default, skip_serializing_if = "ShownForm::is_hidden")]
+    pub(crate) shown: ShownForm,
+    /// The entry whose message it changes. The client has that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) changes: Option<usize>,
+    /// The message whose call it is a result of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) answers: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Speaker {
+    User,
+    System,
+    Assistant,
+    Tool,
+}
+
+/// A call that the server has sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SentCall {
+    /// The model's id.
+    pub(crate) id: Arc<str>,
+    /// The client's id.
+    pub(crate) client_id: Arc<str>,
+    /// The client executes it.
+    pub(crate) is_client: bool,
+}
+
+/// An open interrupt.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct OpenInterrupt {
+    /// The client's id, which cannot be guessed.
+    pub(crate) id: Arc<str>,
+    pub(crate) interrupt: Interrupt,
+}
+
+impl OpenInterrupt {
+    /// Returns the answer under this interrupt's own id.
+    pub(crate) fn answered(&self, outcome: ResolutionOutcome) -> Answered {
+        let mut answer = Resolution::cancelled(&*self.interrupt.id);
+        answer.outcome = outcome;
+        Answered {
+            id: self.id.clone(),
+            answer,
+        }
+    }
+
+    /// Returns the answer that it has without a person, if its time is over.
+    pub(crate) fn expired(&self, now: SystemTime) -> Option<Answered> {
+        let answer = self.interrupt.answer_at(now)?;
+        Some(self.answered(answer.outcome))
+    }
+}
+
+/// An answered interrupt.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Answered {
+    pub(crate) id: Arc<str>,
+    pub(crate) answer: Resolution,
+}
+
+impl Thread {
+    /// Loads a thread; returns `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read, and if what it has is no thread, or that of a newer
+    /// version of this crate.
+    pub async fn load(
+        store: &impl ConversationStore,
+        key: &ConversationKey,
+    ) -> Result<Option<Self>, StoreError> {
+        let Some(stored) = store.load(key, 0).await? else {
+            return Ok(None);
+        };
+        let mut entries = Log::default();
+        for entry in &stored.entries {
+            entries.add(entry)?;
+        }
+        let known = Known {
+            version: stored.version,
+            head: Head::read(&stored.head, FORMAT)?,
+            entries,
+        };
+        Ok(Some(thread_of(known)))
+    }
+
+    /// Returns the version, which each save of the thread raises. A thread that was deleted and
+    /// begins again continues with higher ones.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Returns the time of the last save: 1970 if there was none.
+    #[must_use]
+    pub fn updated_at(&self) -> SystemTime {
+        time(self.updated_at)
+    }
+
+    /// Returns the conversation, as the next run continues it. Messages that a client has dropped,
+    /// and those of other branches, are not part of it.
+    #[must_use]
+    pub fn messages(&self) -> Messages {
+        self.branch
+            .messages(|index| self.entry(index)?.message.clone())
+    }
+
+    /// Returns the state that the latest run had when it was saved last.
+    #[must_use]
+    pub fn state(&self) -> &Map<String, Value> {
+        &self.state
+    }
+
+    /// Returns the open interrupts, each with the id under which a client answers it.
+    pub fn interrupts(&self) -> impl Iterator<Item = (&Arc<str>, &Interrupt)> {
+        self.open.iter().map(|open| (&open.id, &open.interrupt))
+    }
+
+    /// Returns whether the thread has open interrupts.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Returns whether a run is active in the thread, and its lease has not ended.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        let claim = self.claim.as_ref();
+        claim.is_some_and(|claim| claim.until > now())
+    }
+
+    /// Returns the thread with these entries, unless it has its own.
+    pub(crate) fn with_log(self, log: Log) -> Self {
+        if self.log.len() > 0 {
+            return self;
+        }
+        Self { log, ..self }
+    }
+
+    pub(crate) fn entry(&self, index: usize) -> Option<&Entry> {
+        self.log.get(index).map(|entry| &**entry)
+    }
+
+    /// Returns whether a message of the thread, or of one of its runs, may have this id.
+    pub(crate) fn has_id(&self, id: &str) -> bool {
+        self.is_of_a_run(id) || self.message_ids().any(|message| *message == *id)
+    }
+
+    /// Returns the ids of the thread's messages.
+    pub(crate) fn message_ids(&self) -> impl Iterator<Item = &MessageId> {
+        let messages = self.log.iter().filter_map(|entry| entry.message.as_ref());
+        messages.filter_map(Message::id)
+    }
+
+    /// Returns whether a run of the thread may have given this id to one of its messages.
+    pub(crate) fn is_of_a_run(&self, id: &str) -> bool {
+        self.runs.iter().any(|run| is_of_run(id, run))
+    }
+
+    /// Returns the entries of the current branch, as indices into the log.
+    pub(crate) fn branch(&self) -> &[usize] {
+        self.branch.indices()
+    }
+
+    /// Sets the entries of the current branch.
+    pub(crate) fn set_branch(&mut self, indices: Vec<usize>) {
+        let branch = std::mem::take(&mut self.branch);
+        self.branch = branch.continued(indices, |index| self.entry(index)?.message.clone());
+    }
+
+    /// Takes the list of a run that has the messages of the current branch.
+    pub(crate) fn share_messages(&mut self, messages: &Messages) {
+        self.branch.share(messages);
+    }
+
+    pub(crate) fn push(&mut self, entry: Entry) -> usize {
+        self.log.push(Arc::new(entry));
+        self.log.len() - 1
+    }
+
+    /// Returns the checkpoint from which the next run continues.
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
+        Checkpoint {
+            head: self.head.clone(),
+            messages: self.messages(),
+        }
+    }
+
+    /// Returns the entries of the conversation, with what waits to follow it, that the client has,
+    /// from this index of the log on: the index of each in the log, and the entry with what the
+    /// client has.
+    fn shown_entries(&self, from: usize) -> impl Iterator<Item = (usize, usize, &Entry)> {
+        let branch = self.branch().iter().chain(&self.held);
+        let branch = branch.filter(move |index| **index >= from);
+        branch.filter_map(|&index| {
+            let entry = self.entry(index)?;
+            let at = entry.changes.unwrap_or(index);
+            let shown = self.entry(at)?;
+            (!shown.shown.is_hidden()).then_some((index, at, shown))
+        })
+    }
+
+    /// Returns the ids of the messages that the client has, from this index of the log on.
+    pub(crate) fn shown_from(&self, from: usize) -> impl Iterator<Item = &Arc<str>> {
+        let shown = self.shown_entries(from);
+        shown.filter_map(|(.., entry)| entry.id.as_ref().filter(|_| entry.message.is_some()))
+    }
+
+    /// Returns the messages that the client has, oldest first, each with its index in the log and
+    /// its id.
+    pub(crate) fn shown(&self) -> Vec<(usize, &Arc<str>, ShownMessage)> {
+        let mut messages = Vec::new();
+        for (index, at, entry) in self.shown_entries(0) {
+            let (Some(id), Some(message)) = (&entry.id, &entry.message) else {
+                continue;
+            };
+            let message = match &entry.shown {
+                ShownForm::Other(messages) => ShownMessage::Other(messages.clone()),
+                _ => ShownMessage::Whole {
+                    id: id.clone(),
+                    message: message.clone(),
+                    call: self.client_call(at, id),
+                },
+            };
+            messages.push((index, id, message));
+        }
+        messages
+    }
+
+    /// Returns the client's id of the call that an entry with this id is the result of.
+    fn client_call(&self, index: usize, id: &str) -> Option<Arc<str>> {
+        let (calling, call) = self.answered_call(index)?;
+        if self.is_of_a_run(id)
+            && let Some((call, _)) = id.rsplit_once("-result")
+        {
+            // As the client has it. A callback may have replaced the message with the call since,
+            // and a replaced message has another id, which the client may never have read.
+            return Some(call.into());
+        }
+        let call = self.entry(calling)?.calls.get(call)?;
+        Some(call.client_id.clone())
+    }
+
+    /// Returns whether the client knows this message by its id, and not as the result of a call.
+    pub(crate) fn is_known(&self, index: usize) -> bool {
+        self.entry(index)
+            .is_some_and(|entry| entry.id.is_some() && entry.answers.is_none())
+    }
+
+    /// Returns whether the current branch is all that was ever said, and the client has received
+    /// it.
+    pub(crate) fn is_whole(&self) -> bool {
+        let is_all = self.branch().len() == self.log.len();
+        is_all && !self.is_cut && self.held.is_empty() && self.unheard.is_empty()
+    }
+
+    /// Returns whether this entry is the result of a call.
+    pub(crate) fn is_result(&self, index: usize) -> bool {
+        self.entry(index)
+            .is_some_and(|entry| entry.answers.is_some())
+    }
+
+    /// Returns the call that an entry is the result of: the index of the message, and that of the
+    /// call in it.
+    pub(crate) fn answered_call(&self, index: usize) -> Option<(usize, usize)> {
+        let entry = self.entry(index)?;
+        let calling = entry.answers?;
+        let result = entry.message.as_ref()?.tool_results().next()?;
+        let mut calls = self.entry(calling)?.calls.iter();
+        let call = calls.position(|call| call.id == result.call_id)?;
+        Some((calling, call))
+    }
+}
+
+/// Returns a message with an id, by which the transcript of a run is compared with the thread.
+fn identified(message: Message) -> Message {
+    if message.id().is_some() {
+        message
+    } else {
+        message.with_id(uuid::Uuid::new_v4().to_string())
+    }
+}
+
+/// Returns whether an id is that of a message of the run with this name.
+pub(crate) fn is_of_run(id: &str, run: &str) -> bool {
+    id.strip_prefix(run)
+        .is_some_and(|number| number.starts_with(['-', '+', '/']))
+}
+
+impl Entry {
+    pub(crate) fn new(
+        id: Option<Arc<str>>,
+        speaker: Speaker,
+        message: impl Into<Option<Message>>,
+    ) -> Self {
+        let message: Option<Message> = message.into();
+        Self {
+            id,
+            speaker,
+            message: message.map(identified),
+            calls: Vec::new(),
+            shown: ShownForm::Hidden,
+            changes: None,
+            answers: None,
+        }
+    }
+
+    /// Sets the calls.
+    pub(crate) fn with_calls(self, calls: Vec<SentCall>) -> Self {
+        Self { calls, ..self }
+    }
+
+    /// Sets the form in which the client has it.
+    pub(crate) fn shown_as(self, shown: ShownForm) -> Self {
+        Self { shown, ..self }
+    }
+
+    /// Sets the entry whose message this changes.
+    pub(crate) fn changing(self, changes: Option<usize>) -> Self {
+        let shown = match changes {
+            Some(_) => ShownForm::Hidden,
+            None => self.shown,
+        };
+        Self {
+            changes,
+            shown,
+            ..self
+        }
+    }
+
+    /// Sets the message whose call this is a result of.
+    pub(crate) fn with_call(self, answers: Option<usize>) -> Self {
+        Self { answers, ..self }
+    }
+
+    /// Returns whether it calls a tool of the server.
+    pub(crate) fn calls_server(&self) -> bool {
+        self.calls.iter().any(|call| !call.is_client)
+    }
+}
