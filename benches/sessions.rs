@@ -56,7 +56,10 @@ impl Kept {
     }
 
     fn load(&self) -> usize {
-        let session = self.runtime.block_on(self.store.load(&self.key, 0)).unwrap();
+        let session = self
+            .runtime
+            .block_on(self.store.load(&self.key, 0))
+            .unwrap();
         session.map_or(0, |session| session.entries.len())
     }
 }

@@ -20,9 +20,9 @@
 //! | crate | adds |
 //! |---|---|
 //! | [`tower-agent-providers`](https://docs.rs/tower-agent-providers) | models over HTTP: OpenAI, Anthropic, Gemini, Ollama and what speaks their protocols; a default client |
-//! | [`tower-agent-conversations`](https://docs.rs/tower-agent-conversations) | stored threads for servers: which messages and answers a client may add |
+//! | [`tower-agent-conversations`](https://docs.rs/tower-agent-conversations) | stored conversations: sessions, threads of clients, and the questions that wait in them |
 //! | [`tower-agent-agui`](https://docs.rs/tower-agent-agui) | serves an agent over HTTP to AG-UI clients |
-//! | [`tower-agent-durable`](https://docs.rs/tower-agent-durable) | sessions and durable runs, in SQLite or PostgreSQL |
+//! | [`tower-agent-durable`](https://docs.rs/tower-agent-durable) | conversations and durable runs, in SQLite or PostgreSQL |
 //! | [`tower-agent-middleware`](https://docs.rs/tower-agent-middleware) | retry, fallback, timeout, budget, redaction, approval, guardrails |
 //! | [`tower-agent-dbos`](https://docs.rs/tower-agent-dbos) | durable runs over several machines, with DBOS in PostgreSQL |
 //! | [`tower-agent-restate`](https://docs.rs/tower-agent-restate) | durable runs over several machines, with Restate |

@@ -14,7 +14,7 @@
 //! | [`sse`] | events as bytes |
 //! | [`translate`] | converts an agent's events to the client's: the fourth call, with callbacks and layers |
 //! | [`server`] | serves an agent over HTTP |
-//! | [`threads`] | the server's data about its threads, and the stores for it: the crate [`tower_agent_conversations`] |
+//! | [`conversations`] | the server's data about its threads, and the stores for it: the crate [`tower_agent_conversations`] |
 //!
 //! # Trust
 //!

@@ -60,7 +60,8 @@ pub(crate) struct Writing {
 impl Drop for Writing {
     fn drop(&mut self) {
         let mut map = self.busy.map();
-        // A later write of the conversation may have replaced the entry by its own, which must stay.
+        // A later write of the conversation may have replaced the entry by its own, which must
+        // stay.
         if map
             .get(&self.key)
             .is_some_and(|done| Arc::ptr_eq(done, &self.done))

@@ -1,7 +1,7 @@
 //! `Cache: conversations as they were read or written last`
 //!
-//! A turn reads only what is new: nothing if this process wrote the conversation last, and otherwise
-//! the head and the entries after those that are known.
+//! A turn reads only what is new: nothing if this process wrote the conversation last, and
+//! otherwise the head and the entries after those that are known.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -64,8 +64,8 @@ impl StoreError {
         Self::Data(error.into().into())
     }
 
-    /// Fails for an id that some database cannot have in a key, for a store of your own: one that is
-    /// longer than `most` bytes, or contains a NUL character. All stores refuse it, so that a
+    /// Fails for an id that some database cannot have in a key, for a store of your own: one that
+    /// is longer than `most` bytes, or contains a NUL character. All stores refuse it, so that a
     /// program may move from one to another. `part` names the id in the error.
     ///
     /// # Errors

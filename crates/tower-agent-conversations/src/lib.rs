@@ -1,27 +1,37 @@
-//! Stored threads, for servers whose clients continue conversations.
+//! Stored conversations: a session, whose caller is your program, and a thread, whose caller is a
+//! client.
 //!
 //! ```text
-//! Threads::begin:  ConversationKey, ClientInput      ->  AgentRequest, Keeper
-//! Keeper::keep:    Checkpoint, ClientView      ->  Save
-//! Threads::show:   ConversationKey                   ->  ShownThread
+//! SessionLayer:    AgentRequest                 ->  AgentRequest with its conversation
+//! Threads::begin:  ConversationKey, ClientInput ->  AgentRequest, Keeper
+//! Keeper::keep:    Checkpoint, ClientView       ->  Save
+//! Threads::show:   ConversationKey              ->  ShownThread
 //! ```
+//!
+//! Both are policies over one store. A conversation has a [key](ConversationKey), of application,
+//! user and id; a small head and entries that are only added; and one run at a time, which has it
+//! by a lease and stops when that is lost.
+//!
+//! | | |
+//! |---|---|
+//! | [`ConversationKey`], [`ConversationQuery`], [`ConversationInfo`] | a conversation, and lists of them |
+//! | [`ConversationStore`], [`MemoryConversations`] | where they are stored: in memory, in databases with `tower-agent-durable`, or in a store of your own |
+//! | [`SessionLayer`], [`Session`] | conversations of a caller that is trusted |
+//! | [`Threads`] | begins a run of a thread with a client's input |
+//! | [`ClientInput`], [`ClientMessage`], [`ClientView`] | the side of the client: its input, and the messages that it has |
+//! | [`Refusal`] | the reason not to accept an input |
+//! | [`Keeper`] | saves the progress of a run |
+//! | [`Thread`], [`ShownThread`] | a thread, to be read, and as its client has it, for another device of its user |
+//! | [`SealKeys`] | threads that are stored with the client, which can neither read nor change them |
+//! | [`Question`], [`Roles`] | the questions for others than the client, and who may answer them |
+//! | [`Inbox`], [`Inboxes`] | these questions of any conversations, also over HTTP, with `InboxService` |
+//!
+//! # Threads
 //!
 //! A client sends a conversation, or the new part of one. The server cannot believe it: a client
 //! could claim that the model has called a tool, or that a person has approved the call. So the
 //! server keeps the thread, and accepts from a client only the client's own data. This crate has
 //! these rules, for any protocol: [`ClientMessage`] reads a message of it.
-//!
-//! | | |
-//! |---|---|
-//! | [`Threads`] | begins a run of a thread with a client's input |
-//! | [`ClientInput`], [`ClientMessage`], [`ClientView`] | the side of the client: its input, and the messages that it has |
-//! | [`Question`], [`Roles`] | the questions for others than the client, and who may answer them |
-//! | [`Inbox`], [`Inboxes`] | these questions of any conversations, also over HTTP, with `InboxService` |
-//! | [`Refusal`] | the reason not to accept an input |
-//! | [`Keeper`] | saves the progress of a run |
-//! | [`ShownThread`], [`ShownMessage`], [`ShownForm`] | a thread as its client has it, for another device of its user |
-//! | [`Thread`] | the stored thread, to be read |
-//! | [`SealKeys`] | threads that are stored with the client, which can neither read nor change them |
 //!
 //! # Rules
 //!

@@ -45,8 +45,8 @@ struct Process {
     /// For pages.
     agui: AgUi,
     /// For the program's own code.
-    sessions: SessionLayer<Sqlite>,
-    chat: SessionService<Agent, Sqlite>,
+    sessions: SessionLayer,
+    chat: SessionService<Agent>,
     jobs: TaskTracker,
     /// Cancels the jobs.
     stopping: CancellationToken,

@@ -23,7 +23,7 @@ async fn start(
     file: &Path,
     paid: &Arc<AtomicU32>,
     turns: Vec<Turn>,
-) -> Result<(Sqlite, SessionService<Agent, Sqlite>), BoxError> {
+) -> Result<(Sqlite, SessionService<Agent>), BoxError> {
     let paid = paid.clone();
     let refund = Tool::function("refund", "Refunds an order.", move |order: String| {
         paid.fetch_add(1, Ordering::SeqCst);

@@ -1,15 +1,15 @@
-//! Sessions and durable runs of agents, in SQLite or PostgreSQL. What is stored is not encrypted:
-//! see [how to encrypt the disk](guide::deployment#encryption).
+//! Durable runs of agents, and their conversations, in SQLite or PostgreSQL. What is stored is not
+//! encrypted: see [how to encrypt the disk](guide::deployment#encryption).
 //!
 //! ```text
-//! SessionLayer      ->  AgentRequest with its conversation, which is stored after the run
+//! Sqlite, Postgres  ->  ConversationStore, Journal
 //! journal::Durable  ->  model and tool calls that are not repeated after a crash
 //! ```
 //!
-//! [`SessionLayer`] keeps the conversations of an agent in a [`ConversationStore`], so that a request
-//! carries only what is new. A [journal] keeps the results of the calls of a run. With an engine,
-//! which is a crate of its own, another machine continues a run whose machine is lost. The guide on
-//! [keeping](guide::keeping) says which of the three you need; the one on
+//! A database is a [store](tower_agent_conversations::ConversationStore) for the sessions and
+//! threads of [`tower_agent_conversations`]. A [journal] keeps the results of the calls of a run.
+//! With an engine, which is a crate of its own, another machine continues a run whose machine is
+//! lost. The guide on [keeping](guide::keeping) says which of these you need; the one on
 //! [deployment](guide::deployment) how to stop, upgrade and back up a server.
 //!
 //! | engine | [`tower-agent-dbos`](https://docs.rs/tower-agent-dbos) | [`tower-agent-restate`](https://docs.rs/tower-agent-restate) |

@@ -61,7 +61,8 @@ impl Worker {
 
 impl WorkerBuilder {
     /// Adds an agent, whose runs are started by this name. It may have services around it, such as
-    /// a [`SessionService`](tower_agent_durable::SessionService).
+    /// a
+    /// [`SessionService`](https://docs.rs/tower-agent-conversations/latest/tower_agent_conversations/struct.SessionService.html).
     ///
     /// Its [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) start with a
     /// [`Durable`](tower_agent_durable::journal::Durable) that has the worker's engine.

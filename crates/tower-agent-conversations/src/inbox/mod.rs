@@ -30,7 +30,8 @@ use crate::threads::Roles;
 /// role](tower_agent::Interrupt::for_role).
 ///
 /// An AG-UI server is one, and so are the sessions and the durable runs of an agent: whatever knows
-/// its agent, which goes on with the answer. Each conversation has a [`ConversationKey`], whatever it is.
+/// its agent, which goes on with the answer. Each conversation has a [`ConversationKey`], whatever
+/// it is.
 pub trait Inbox: Send + Sync + 'static {
     /// Returns the questions that somebody with these roles can answer, in the conversations on one
     /// page of a list. A page may have no questions although there are further ones.

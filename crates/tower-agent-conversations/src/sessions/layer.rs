@@ -16,8 +16,8 @@ use crate::store::{BoxStore, ConversationStore};
 /// Keeps the conversations of an agent: loads one before a run and stores it afterwards.
 ///
 /// A request carries only what is new, such as the user's next message, and the
-/// [key](crate::ConversationKey) of its session. The layer puts the conversation before it, with the
-/// open interrupts and the session's state, and stores what the run has left, however it ended.
+/// [key](crate::ConversationKey) of its session. The layer puts the conversation before it, with
+/// the open interrupts and the session's state, and stores what the run has left, however it ended.
 ///
 /// ```
 /// use tower::{Layer, ServiceExt};
@@ -62,7 +62,8 @@ use crate::store::{BoxStore, ConversationStore};
 /// If the process dies, the session is free when its [lease](Self::lease) has ended, and it has the
 /// run's request. Calls that the lost run may have started are not repeated: the model reads that
 /// their outcome is unknown. What else the run did is lost, unless a
-/// [journal](https://docs.rs/tower-agent-durable/latest/tower_agent_durable/journal) has it: then the same request continues the run.
+/// [journal](https://docs.rs/tower-agent-durable/latest/tower_agent_durable/journal) has it: then
+/// the same request continues the run.
 ///
 /// # What is stored
 ///

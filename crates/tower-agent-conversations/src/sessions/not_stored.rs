@@ -16,7 +16,7 @@ use crate::error::StoreError;
 ///
 /// ```
 /// use tower_agent::Error;
-/// use tower_agent_durable::NotStored;
+/// use tower_agent_conversations::NotStored;
 ///
 /// async fn again(error: &Error) -> Option<String> {
 ///     let unstored = error.downcast_ref::<NotStored>()?;

@@ -95,8 +95,8 @@ enum Place {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Begun {
-    /// The conversation with the accepted input and answers. The [key](ConversationKey) of the thread is
-    /// among its [extensions](AgentRequest::with_extension).
+    /// The conversation with the accepted input and answers. The [key](ConversationKey) of the
+    /// thread is among its [extensions](AgentRequest::with_extension).
     pub request: AgentRequest,
     /// Saves the progress of the run.
     pub keeper: Keeper,
@@ -140,8 +140,8 @@ impl Threads {
     /// Keeps no threads on the server: each client keeps its own, sealed with these keys.
     ///
     /// The client can neither read nor change a sealed thread, nor use it under another
-    /// [key](ConversationKey). It can return to an earlier version of it, and use an answer again in
-    /// another process, or in this one after a restart or after 100,000 later answers.
+    /// [key](ConversationKey). It can return to an earlier version of it, and use an answer again
+    /// in another process, or in this one after a restart or after 100,000 later answers.
     #[must_use]
     pub fn with_seal(mut self, keys: impl Into<SealKeys>) -> Self {
         self.place = Place::Sealed(keys.into(), UsedAnswers::default());
@@ -153,10 +153,10 @@ impl Threads {
     ///
     /// A run has its thread until it ends, however long that takes: a task of the Tokio runtime
     /// renews its lease in half this time. Other runs of the thread are refused meanwhile. If the
-    /// process dies or is paused, or the store fails until the lease has ended, another run may take
-    /// over: the first run starts no more calls, and its late results are not saved. The clocks of
-    /// all machines have to agree much better than that. Outside a runtime with timers nothing
-    /// renews the lease.
+    /// process dies or is paused, or the store fails until the lease has ended, another run may
+    /// take over: the first run starts no more calls, and its late results are not saved. The
+    /// clocks of all machines have to agree much better than that. Outside a runtime with timers
+    /// nothing renews the lease.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.terms.lease = lease;

@@ -29,8 +29,8 @@ const EXPIRED_AT_ONCE: usize = 8;
 /// The open questions of an agent's sessions, or of its durable runs, as an
 /// [`Inbox`](tower_agent_conversations::Inbox). Cloning is O(1).
 ///
-/// The [key](ConversationKey) of a session has its application, user and name; that of a run has its
-/// agent, user and id. A question is answered under the id of its
+/// The [key](ConversationKey) of a session has its application, user and name; that of a run has
+/// its agent, user and id. A question is answered under the id of its
 /// [interrupt](tower_agent::Interrupt::id).
 ///
 /// ```
