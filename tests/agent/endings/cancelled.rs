@@ -13,6 +13,7 @@ use tower::retry::RetryLayer;
 use tower::timeout::error::Elapsed;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_agent::callback::{before_model_async, wrap_agent, wrap_tool};
+use tower_agent::context::Lease;
 use tower_agent::message::ToolCall;
 use tower_agent::model::BoxModel;
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -28,6 +29,8 @@ struct Watch {
     seen: Arc<AtomicUsize>,
     cancels_at: Option<usize>,
     token: CancellationToken,
+    /// Ended instead, if there is one.
+    lease: Option<Lease>,
 }
 
 impl Watch {
@@ -41,7 +44,10 @@ impl Watch {
     fn see(&self, moment: impl ToString) {
         self.moments.note(moment);
         if Some(self.seen.fetch_add(1, Ordering::SeqCst)) == self.cancels_at {
-            self.token.cancel();
+            match &self.lease {
+                Some(lease) => lease.end(),
+                None => self.token.cancel(),
+            }
         }
     }
 
@@ -207,21 +213,25 @@ fn is_start(moment: &str) -> bool {
         .any(|start| moment.starts_with(start))
 }
 
-/// At every moment of every shape: nothing starts afterwards, the run fails as cancelled, and when
-/// it is resumed each payment is made once, or told as unknown.
+/// At every moment of every shape, by the token or the lease: nothing starts afterwards, the run
+/// fails with what has ended it, and when it is resumed each payment is made once, or told as
+/// unknown.
 #[tokio::test]
-async fn nothing_starts_after_the_cancellation() {
+async fn nothing_starts_after_the_cancellation_or_without_the_lease() {
     for (shape, agent) in shapes() {
         let whole = Watch::default();
         run(&agent(&whole), "go".into(), false).await.unwrap();
         let whole = whole.moments.take();
         let starts = whole.iter().filter(|moment| is_start(moment)).count();
-        for (moment, is_streamed) in (0..whole.len()).flat_map(|at| [(at, false), (at, true)]) {
-            let watch = Watch::cancelling_at(moment);
+        let moments = (0..whole.len()).flat_map(|at| [(at, false), (at, true)]);
+        let moments = moments.flat_map(|(at, how)| [(at, how, false), (at, how, true)]);
+        for (moment, is_streamed, has_lease) in moments {
+            let mut watch = Watch::cancelling_at(moment);
             let request = AgentRequest::new("go").with_cancellation(watch.token.clone());
+            watch.lease = has_lease.then(|| request.context().lease().clone());
             let result = run(&agent(&watch), request, is_streamed).await;
             let moments = watch.moments.take();
-            let place = format!("{shape}, {is_streamed}, at {moment}: {moments:?}");
+            let place = format!("{shape}, {is_streamed}, {has_lease}, at {moment}: {moments:?}");
             let (before, after) = moments.split_at(moment + 1);
             assert!(!after.iter().any(|later| is_start(later)), "{place}");
             if before.iter().filter(|moment| is_start(moment)).count() == starts {
@@ -229,7 +239,12 @@ async fn nothing_starts_after_the_cancellation() {
                 continue;
             }
             let error = result.expect_err(&place);
-            assert_eq!(error.kind(), ErrorKind::Cancelled, "{place}");
+            let kind = if has_lease {
+                ErrorKind::Conflict
+            } else {
+                ErrorKind::Cancelled
+            };
+            assert_eq!(error.kind(), kind, "{place}");
             assert!(!error.is_ending(), "its caller's own run goes on: {place}");
 
             let Some(checkpoint) = error.checkpoint() else {

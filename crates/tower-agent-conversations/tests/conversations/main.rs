@@ -2,6 +2,7 @@
 
 mod devices;
 mod lease;
+mod lost;
 mod memory;
 mod quotas;
 mod words;
