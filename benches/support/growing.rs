@@ -15,10 +15,11 @@ use tower_agent::{
     Agent, AgentRequest, BoxError, Message, ModelRequest, ModelResponse, Part, Role,
 };
 use tower_agent_agui::{self as agui, AgUi, RunAgentInput, sse};
-use tower_agent_conversations::{ConversationKey, SessionLayer};
-use tower_agent_durable::journal::Durable;
-
+use tower_agent_conversations::{
+    ConversationKey, ConversationStore, MemoryConversations, SessionLayer,
+};
 use tower_agent_durable::Sqlite;
+use tower_agent_durable::journal::Durable;
 use tower_layer::Layer;
 
 use super::counted::work::{self, finish};
@@ -58,6 +59,30 @@ pub const GROWTHS: &[Growth] = &[
         // The ids of all entries are still compared with the new ones: 1.09.
         most: 1.1,
         make: turns_of_thread,
+    },
+    Growth {
+        name: "results of a run in an AG-UI thread in memory",
+        sizes: [50, 200, 800],
+        most: LINEAR,
+        make: results_in_memory,
+    },
+    Growth {
+        name: "results of a run in an AG-UI thread in SQLite",
+        sizes: [50, 200, 800],
+        most: LINEAR,
+        make: results_in_sqlite,
+    },
+    Growth {
+        name: "results of a run in a session",
+        sizes: [50, 200, 800],
+        most: LINEAR,
+        make: results_in_session,
+    },
+    Growth {
+        name: "turns of a session",
+        sizes: [10, 40, 160],
+        most: LINEAR,
+        make: turns_of_session,
     },
     Growth {
         name: "journaled steps in a session",
@@ -143,6 +168,58 @@ fn turns_of_thread(turns: usize) -> Box<dyn FnMut()> {
                 }
             });
             assert!(bytes.ends_with(b"}\n\n"));
+        }
+    })
+}
+
+/// One run with so many results of tools, each of which is saved before it is sent.
+fn results_in_memory(results: usize) -> Box<dyn FnMut()> {
+    results_in_thread(results, MemoryConversations::new())
+}
+
+fn results_in_sqlite(results: usize) -> Box<dyn FnMut()> {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let database = runtime.block_on(Sqlite::in_memory()).unwrap();
+    results_in_thread(results, database)
+}
+
+fn results_in_thread(results: usize, store: impl ConversationStore) -> Box<dyn FnMut()> {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let agent = work::agent(results).build().unwrap();
+    let server = AgUi::builder(agent).threads(store).build();
+    let threads = AtomicUsize::new(0);
+    Box::new(move || {
+        let thread = format!("thread {}", threads.fetch_add(1, Relaxed));
+        let message = agui::Message::user("m1", "Count.");
+        let input = RunAgentInput::new(thread, "run", [message]);
+        let events = runtime.block_on(async { server.run(input).await.unwrap().count().await });
+        assert!(events > results);
+    })
+}
+
+fn results_in_session(results: usize) -> Box<dyn FnMut()> {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let sessions = SessionLayer::new(MemoryConversations::new());
+    let agent = sessions.layer(work::agent(results).build().unwrap());
+    let ids = AtomicUsize::new(0);
+    Box::new(move || {
+        let id = ids.fetch_add(1, Relaxed).to_string();
+        let request = ConversationKey::new("bench", "", id).request("Count.");
+        runtime.block_on(agent.clone().oneshot(request)).unwrap();
+    })
+}
+
+/// A session of so many turns.
+fn turns_of_session(turns: usize) -> Box<dyn FnMut()> {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let agent = SessionLayer::new(MemoryConversations::new()).layer(speaker("agent"));
+    let ids = AtomicUsize::new(0);
+    Box::new(move || {
+        let id = ids.fetch_add(1, Relaxed).to_string();
+        let key = ConversationKey::new("bench", "", id);
+        for _ in 0..turns {
+            let run = agent.clone().oneshot(key.request("Talk."));
+            runtime.block_on(run).unwrap();
         }
     })
 }

@@ -20,7 +20,8 @@ use crate::conversation::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{
-    CallIds, FinishReason, Message, MessageId, Messages, NoAnswer, Part, Role, ToolResult, Usage,
+    CallIds, FinishReason, IdPart, Message, MessageId, Messages, NoAnswer, Part, Role, ToolResult,
+    Usage,
 };
 use crate::model::{ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
@@ -280,7 +281,7 @@ impl<'a> LoopState<'a> {
         };
         self.asked_again += 1;
         // Its id says that it quotes the answer.
-        let id = answer.id().map(MessageId::repair);
+        let id = answer.id().map(|id| id.part(IdPart::Repair));
         self.transcript.push(again.with_optional_id(id.as_ref()));
         self.step = None;
         if self.turn.listeners().is_told() {

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::message::{Message, MessageId, push_number};
+use crate::message::{IdPart, Message, MessageId, push_number};
 
 /// The name of a tool call: the message that contains it, and its place among the calls there. The
 /// provider's id does not tell calls apart, since some providers repeat theirs in every turn.
@@ -69,7 +69,10 @@ impl CallName {
                 others += 1;
                 others
             };
-            message.set_id(self.message.answer(self.index, number));
+            message.set_id(self.message.part(IdPart::Result {
+                call: self.index,
+                number,
+            }));
         }
     }
 }

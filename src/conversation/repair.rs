@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::call_name::CallName;
-use crate::message::{Message, MessageId, Messages, Part, Role, ToolCall, ToolResult};
+use crate::message::{IdPart, Message, MessageId, Messages, Part, Role, ToolCall, ToolResult};
 
 /// A repaired conversation.
 #[derive(Default)]
@@ -168,7 +168,10 @@ impl<'a> Turns<'a> {
                         let id = message.id().map(|id| match message.parts().len() {
                             1 => id.clone(),
                             // A part of it may stay in its place, with the id.
-                            _ => id.answer(0, number + 1),
+                            _ => id.part(IdPart::Result {
+                                call: 0,
+                                number: number + 1,
+                            }),
                         });
                         into.messages
                             .push(Message::new(role, parts).with_optional_id(id.as_ref()));

@@ -42,29 +42,147 @@ pub struct MessagePlace<'a> {
     pub call: Option<usize>,
 }
 
+/// What an id names of the message that its beginning names: ids of parts follow that of their
+/// message, in events and in transcripts. Only this prints and reads them.
+///
+/// ```
+/// use tower_agent::message::{IdPart, MessageId};
+///
+/// let result = IdPart::Result { call: 1, number: 0 };
+/// let id = MessageId::from("run-m3").part(result);
+/// assert_eq!(IdPart::split(&id.to_string()), Some(("run-m3", result)));
+/// assert_eq!(IdPart::split("page-1"), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum IdPart {
+    /// The tool call at this place among those of the message.
+    Call(usize),
+    /// A message that this tool call has brought. Number 0 is its result.
+    Result {
+        /// The place of the call.
+        call: usize,
+        /// The number of the message among those of the call.
+        number: usize,
+    },
+    /// The piece of the message's reasoning with this number, as events have it.
+    Reasoning(u32),
+    /// The message that asks for a repair of this one.
+    Repair,
+    /// A task that a team has made of the message.
+    Task {
+        /// The number of the team's conversation.
+        team: u32,
+        /// The number of the task.
+        number: usize,
+    },
+    /// Another attempt at the message of a run. The first one has the id of the message.
+    Attempt(u32),
+    /// The message of a run after its text was changed.
+    Revision(u32),
+}
+
+impl IdPart {
+    /// Reads the last part of an id, and the id that it is a part of. `None` if the id is that of a
+    /// whole message.
+    #[must_use]
+    pub fn split(id: &str) -> Option<(&str, Self)> {
+        let read: [fn(&str) -> Option<(&str, Self)>; 6] = [
+            Self::split_result,
+            Self::split_task,
+            |id| Some((id.strip_suffix("-repair")?, Self::Repair)),
+            |id| {
+                let (message, index) = id.rsplit_once("-t")?;
+                Some((message, Self::Call(digits(index)?)))
+            },
+            |id| {
+                let (message, number) = id.rsplit_once("-r")?;
+                Some((message, Self::Reasoning(digits(number)?)))
+            },
+            Self::split_version,
+        ];
+        read.iter().find_map(|read| read(id))
+    }
+
+    fn split_result(id: &str) -> Option<(&str, Self)> {
+        let (call, number) = id.rsplit_once("-result")?;
+        let (message, call) = call.rsplit_once("-t")?;
+        let number = if number.is_empty() {
+            0
+        } else {
+            digits(number)?
+        };
+        let call = digits(call)?;
+        Some((message, Self::Result { call, number }))
+    }
+
+    fn split_task(id: &str) -> Option<(&str, Self)> {
+        let (message, numbers) = id.rsplit_once("-task")?;
+        let (team, number) = numbers.split_once('.')?;
+        let team = digits(team)?;
+        let number = digits(number)?;
+        Some((message, Self::Task { team, number }))
+    }
+
+    /// Reads an attempt or a revision. Only a run makes them, so the rest is the id of a run's
+    /// message: `a.2` is what an application may have chosen.
+    fn split_version(id: &str) -> Option<(&str, Self)> {
+        let (_, suffix) = id.rsplit_once("-m")?;
+        let at = suffix.rfind(['.', 'r'])?;
+        let rest = &id[..id.len() - suffix.len() + at];
+        let number = digits(&suffix[at + 1..])?;
+        let part = if suffix[at..].starts_with('.') {
+            Self::Attempt(number)
+        } else {
+            Self::Revision(number)
+        };
+        is_message_of_run(rest).then_some((rest, part))
+    }
+}
+
+/// Returns whether this is the id of a run's message, of any attempt.
+fn is_message_of_run(id: &str) -> bool {
+    let Some((_, suffix)) = id.rsplit_once("-m") else {
+        return false;
+    };
+    digits::<u32>(suffix).is_some() || IdPart::split_version(id).is_some()
+}
+
+/// Reads a number that is nothing but digits.
+fn digits<T: std::str::FromStr>(text: &str) -> Option<T> {
+    let are_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| are_digits)
+}
+
+impl fmt::Display for IdPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(index) => write!(f, "-t{index}"),
+            Self::Result { call, number: 0 } => write!(f, "-t{call}-result"),
+            Self::Result { call, number } => write!(f, "-t{call}-result{number}"),
+            Self::Reasoning(number) => write!(f, "-r{number}"),
+            Self::Repair => f.write_str("-repair"),
+            Self::Task { team, number } => write!(f, "-task{team}.{number}"),
+            Self::Attempt(attempt) => write!(f, ".{attempt}"),
+            Self::Revision(revision) => write!(f, "r{revision}"),
+        }
+    }
+}
+
 impl<'a> MessagePlace<'a> {
     /// Reads the text of an id.
     fn read(id: &'a str) -> Option<Self> {
-        let brought = id.rsplit_once("-result").and_then(|(call, number)| {
-            let (message, call) = call.rsplit_once("-t")?;
-            let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
-            Some((message, call.parse().ok()?)).filter(|_| is_number)
-        });
-        let (message, call) = match brought {
-            Some((message, call)) => (message, Some(call)),
-            None => (id, None),
+        let (mut message, call) = match IdPart::split(id) {
+            Some((message, IdPart::Result { call, .. })) => (message, Some(call)),
+            _ => (id, None),
         };
-        let (conversation, suffix) = message.rsplit_once("-m")?;
-        let (number, mut left) = leading_number(suffix)?;
-        if let Some(attempt) = left.strip_prefix('.') {
-            left = leading_number(attempt)?.1;
+        while let Some((rest, IdPart::Attempt(_) | IdPart::Revision(_))) = IdPart::split(message) {
+            message = rest;
         }
-        while let Some(revision) = left.strip_prefix('r') {
-            left = leading_number(revision)?.1;
-        }
-        left.is_empty().then_some(Self {
+        let (conversation, number) = message.rsplit_once("-m")?;
+        Some(Self {
             conversation,
-            number,
+            number: digits(number)?,
             call,
         })
     }
@@ -102,30 +220,23 @@ impl MessageId {
         if attempt == 0 {
             return self.clone();
         }
-        format!("{self}.{attempt}").into()
+        self.part(IdPart::Attempt(attempt))
     }
 
-    /// Returns the id of a message that this message's tool call has brought; `number` 0 is the
-    /// result.
-    pub(crate) fn answer(&self, call: usize, number: usize) -> Self {
-        match (self.suffix, u16::try_from(call)) {
-            (Suffix::Message(message), Ok(call)) if number == 0 => Self {
+    /// Returns the id of a part of this message.
+    #[must_use]
+    pub fn part(&self, part: IdPart) -> Self {
+        // The result of a call is what every call has: its id is not formatted before it is read.
+        if let IdPart::Result { call, number: 0 } = part
+            && let Suffix::Message(message) = self.suffix
+            && let Ok(call) = u16::try_from(call)
+        {
+            return Self {
                 text: self.text.clone(),
                 suffix: Suffix::Result { message, call },
-            },
-            _ if number == 0 => format!("{self}-t{call}-result").into(),
-            _ => format!("{self}-t{call}-result{number}").into(),
+            };
         }
-    }
-
-    /// Returns the id of the message that asks for a repair of this answer.
-    pub(crate) fn repair(&self) -> Self {
-        format!("{self}-repair").into()
-    }
-
-    /// Returns the id of a task that this team has made of this message.
-    pub(crate) fn task(&self, team: u32, number: usize) -> Self {
-        format!("{self}-task{team}.{number}").into()
+        format!("{self}{part}").into()
     }
 
     /// Returns the id as a string, without a copy if it is one already.
@@ -150,7 +261,7 @@ impl MessageId {
     /// Returns the id of the same message after its text was changed: a consumer that has read it
     /// cannot be told to forget a part of it.
     pub(crate) fn revised(&self) -> Self {
-        format!("{self}r1").into()
+        self.part(IdPart::Revision(1))
     }
 
     /// Returns the place of the message in its conversation, also if the id was read from JSON. All
@@ -315,8 +426,13 @@ mod tests {
             (message.clone(), None),
             (message.attempt(2), None),
             (message.attempt(2).revised().revised(), None),
-            (message.answer(1, 0), Some(1)),
-            (message.attempt(300).answer(0, 4), Some(0)),
+            (message.part(IdPart::Result { call: 1, number: 0 }), Some(1)),
+            (
+                message
+                    .attempt(300)
+                    .part(IdPart::Result { call: 0, number: 4 }),
+                Some(0),
+            ),
         ] {
             let expected = MessagePlace {
                 conversation: "a-m1/b",
@@ -328,8 +444,8 @@ mod tests {
             assert_eq!(read.place(), Some(expected), "{id}");
         }
         for other in [
-            message.repair(),
-            message.task(1, 0),
+            message.part(IdPart::Repair),
+            message.part(IdPart::Task { team: 1, number: 0 }),
             "mine".into(),
             "my-m3x".into(),
             "a-m3-t1".into(),
@@ -337,6 +453,41 @@ mod tests {
             "a-m99999999999".into(),
         ] {
             assert_eq!(other.place(), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn each_part_is_read_as_it_was_printed() {
+        let parts = [
+            IdPart::Call(3),
+            IdPart::Result { call: 3, number: 0 },
+            IdPart::Result {
+                call: 0,
+                number: 12,
+            },
+            IdPart::Reasoning(1),
+            IdPart::Repair,
+            IdPart::Task {
+                team: 12,
+                number: 7,
+            },
+            IdPart::Attempt(2),
+            IdPart::Revision(1),
+        ];
+        for message in ["run-m3", "a-m1/b-m0", "run-m3.2", "run-m3r1"] {
+            for part in parts {
+                let id = format!("{message}{part}");
+                assert_eq!(IdPart::split(&id), Some((message, part)), "{id}");
+                assert_eq!(
+                    MessageId::from(message).part(part),
+                    MessageId::from(id.as_str())
+                );
+            }
+        }
+        for whole in [
+            "run-m3", "page-1", "a.2", "mine", "a-tx", "a-task1", "ar1", "a-t+1",
+        ] {
+            assert_eq!(IdPart::split(whole), None, "{whole}");
         }
     }
 
@@ -355,10 +506,10 @@ mod tests {
             assert_eq!(id.number(), Some(0));
         }
         for call in [0, 65_534, 65_535, 1 << 20] {
-            let result = first.answer(call, 0);
+            let result = first.part(IdPart::Result { call, number: 0 });
             assert_eq!(result, MessageId::from(format!("run-m0-t{call}-result")));
             let other = MessageId::from(format!("run-m0-t{call}-result3"));
-            assert_eq!(first.answer(call, 3), other);
+            assert_eq!(first.part(IdPart::Result { call, number: 3 }), other);
         }
         let mut ids = vec![first];
         for revision in 0..300 {

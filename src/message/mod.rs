@@ -21,7 +21,7 @@ pub use self::finish_reason::{FinishReason, NoAnswer};
 pub use self::media_source::MediaSource;
 pub use self::message::Message;
 pub(crate) use self::message_id::push_number;
-pub use self::message_id::{MessageId, MessagePlace};
+pub use self::message_id::{IdPart, MessageId, MessagePlace};
 pub use self::messages::{Iter, Messages};
 pub use self::part::{Audio, Document, Image, Part, Reasoning, Text, ToolResult};
 pub use self::provider_data::ProviderData;

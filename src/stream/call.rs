@@ -12,7 +12,7 @@ use super::event::{EventKind, ToolCallStart};
 use super::message_builder::{self, shows_same};
 use super::unfinished::Unfinished;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Message, MessageId, Usage};
+use crate::message::{IdPart, Message, MessageId, Usage};
 
 /// The events of a run, and the visible state of its running model calls.
 pub(super) type CallChannel = EventChannel<Calls>;
@@ -176,7 +176,7 @@ impl VisibleCall {
 
     /// Returns an id for a tool call without one.
     pub(super) fn name_tool_call(&self, attempt: u32, index: usize) -> String {
-        format!("{}-t{index}", self.message(attempt))
+        format!("{}{}", self.message(attempt), IdPart::Call(index))
     }
 
     /// Makes this attempt the visible one, if possible. `draft` is its message so far.
@@ -422,7 +422,10 @@ impl Blocks {
         if let Some(id) = &self.reasoning {
             return id.clone();
         }
-        let id: Arc<str> = format!("{}-r{}", self.message, self.reasonings).into();
+        let id: Arc<str> = {
+            let part = IdPart::Reasoning(self.reasonings);
+            format!("{}{part}", self.message).into()
+        };
         self.reasonings += 1;
         self.reasoning = Some(id.clone());
         out.push(EventKind::ReasoningStart {

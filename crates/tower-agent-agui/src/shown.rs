@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tower_agent::message::{Message, Part, Role, ToolCall, ToolResult};
+use tower_agent::message::{IdPart, Message, Part, Role, ToolCall, ToolResult};
 use tower_agent_conversations::{Progress, ShownForm, ShownMessage};
 
 use crate::conversation::{self, Conversation};
@@ -37,7 +37,8 @@ pub(super) fn form(
     let mut positions = Vec::new();
     if is_thinking {
         // As in the events that start the reasoning of a message.
-        let thoughts = (0..).map_while(|number| shown.position(&format!("{id}-r{number}")));
+        let thought = |number| format!("{id}{}", IdPart::Reasoning(number));
+        let thoughts = (0..).map_while(|number| shown.position(&thought(number)));
         positions.extend(thoughts);
     }
     positions.extend(own);
@@ -108,10 +109,12 @@ fn is_whole(shown: &wire::Message, id: &str, message: &Message) -> bool {
             let mut results = message.tool_results();
             results.next().is_some_and(|result| {
                 let mark = result.is_error.then(conversation::failure);
-                // The id of a result starts with that of its call.
-                let is_of_call = id
-                    .strip_prefix(&**tool_call_id)
-                    .is_some_and(|end| end.starts_with("-result"));
+                let is_of_call = match IdPart::split(id) {
+                    Some((of, IdPart::Result { call, .. })) => {
+                        is_part(tool_call_id, of, IdPart::Call(call))
+                    }
+                    _ => false,
+                };
                 is_of_call && shown.metadata == mark && is_text_of(text, &result.parts)
             })
         }
@@ -120,14 +123,16 @@ fn is_whole(shown: &wire::Message, id: &str, message: &Message) -> bool {
 }
 
 fn is_whole_call(shown: &wire::ToolCall, message: &str, index: usize, call: &ToolCall) -> bool {
-    // As `MessageId::tool_call` makes it.
-    let number = shown.id.strip_prefix(message);
-    let number = number.and_then(|number| number.strip_prefix("-t"));
-    number.and_then(|number| number.parse().ok()) == Some(index)
+    is_part(&shown.id, message, IdPart::Call(index))
         && shown.function.name == call.name
         && shown.function.arguments == call.arguments.as_str()
         && shown.encrypted_value.is_none()
         && shown.metadata.is_none()
+}
+
+/// Returns whether an id is that of a part of the message.
+fn is_part(id: &str, message: &str, part: IdPart) -> bool {
+    IdPart::split(id) == Some((message, part))
 }
 
 /// Returns whether these parts are this text, besides calls.

@@ -5,7 +5,7 @@ use crate::call::Request;
 use crate::chance;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Message, Messages, Role};
+use crate::message::{IdPart, Message, Messages, Role};
 use crate::panic::catch;
 use crate::run::{AgentRequest, AgentResponse};
 
@@ -80,7 +80,7 @@ impl TeamConfig {
             if let Some(made_of) = made_of
                 && task.id().is_none()
             {
-                task.set_id(made_of.task(team, number));
+                task.set_id(made_of.part(IdPart::Task { team, number }));
             }
             conversation.push(task);
             // By the team, whose conversation they join: each has an id of its own there.

@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::keys::{FILE_NAME, FOREIGN, IS_ERROR};
 use crate::wire::{self, Content, ContentPart, InputError, MediaPart, MessageKind, PartSource};
 use tower_agent::message::{
-    Audio, Document, Image, MediaSource, Message, Messages, Part, ProviderData, Role, ToolCall,
-    ToolResult,
+    Audio, Document, IdPart, Image, MediaSource, Message, Messages, Part, ProviderData, Role,
+    ToolCall, ToolResult,
 };
 
 /// Reads the client's messages as a conversation, including tool calls and results. Nothing proves
@@ -118,10 +118,7 @@ pub fn read(messages: &[wire::Message]) -> Result<Messages, InputError> {
 /// Returns whether the id is that of a message's reasoning, as in
 /// [`ReasoningStart`](tower_agent::stream::EventKind::ReasoningStart).
 fn is_thought_of(id: &str, message: &str) -> bool {
-    let number = id
-        .strip_prefix(message)
-        .and_then(|suffix| suffix.strip_prefix("-r"));
-    number.is_some_and(|number| number.parse::<u32>().is_ok())
+    matches!(IdPart::split(id), Some((of, IdPart::Reasoning(_))) if of == message)
 }
 
 /// Converts the content of a tool's result, which may have failed with an error.

@@ -17,7 +17,7 @@ use crate::wire::{
 use crate::{client_tool, conversation};
 use tower_agent::callback::LayerInner;
 use tower_agent::error::{Error, ErrorKind, Result, panic_message};
-use tower_agent::message::Part;
+use tower_agent::message::{IdPart, Part};
 use tower_agent::stream::{self, EventKind, Invocation};
 
 /// The type of the activity of a thread that waits for somebody else than its client.
@@ -336,8 +336,7 @@ fn without(run: &TranslateRun, message: &Arc<str>) -> Event {
 
 /// Returns whether the id is the message's, or that of its reasoning.
 fn is_of(id: &str, message: &str) -> bool {
-    id.strip_prefix(message)
-        .is_some_and(|suffix| suffix.is_empty() || suffix.starts_with("-r"))
+    id == message || matches!(IdPart::split(id), Some((of, IdPart::Reasoning(_))) if of == message)
 }
 
 /// Returns the error's code on the wire.

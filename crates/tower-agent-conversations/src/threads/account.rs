@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-use tower_agent::message::{MediaSource, Message, MessageId, Part, Role};
+use tower_agent::message::{IdPart, MediaSource, Message, MessageId, Part, Role};
 
 use super::allowed::Allowed;
 use super::client::{ClientCall, ClientMessage, ClientRole};
@@ -70,13 +70,14 @@ pub(crate) fn read<M: ClientMessage>(
 /// that nobody knows. Without it, a guard that goes by who has written a message would take it for
 /// the user's own words.
 fn note_id(of: &str, taken: &HashSet<MessageId>) -> MessageId {
-    let mut number = 0_u32;
+    let note = MessageId::from(format!("{of}-note"));
+    let mut call = 0;
     loop {
-        let id = MessageId::from(format!("{of}-note-t{number}-result"));
+        let id = note.part(IdPart::Result { call, number: 0 });
         if !taken.contains(&id) {
             return id;
         }
-        number += 1;
+        call += 1;
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tower_agent::agent::Checkpoint;
-use tower_agent::message::{Message, MessageId, Messages, Role};
+use tower_agent::message::{IdPart, Message, MessageId, Messages, Role};
 use tower_agent::stream::EventKind;
 
 use super::client::ClientView;
@@ -375,7 +375,7 @@ fn id_at_client(id: Arc<str>, client: &impl ClientView) -> Option<Arc<str>> {
         return Some(id);
     }
     // As in the event that starts the reasoning of a message.
-    let reasoning = format!("{id}-r0");
+    let reasoning = format!("{id}{}", IdPart::Reasoning(0));
     client.has_message(&reasoning).then(|| reasoning.into())
 }
 

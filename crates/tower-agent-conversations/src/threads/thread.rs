@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tower_agent::agent::{Checkpoint, CheckpointHead};
 use tower_agent::error::{Interrupt, Resolution, ResolutionOutcome};
-use tower_agent::message::{Message, MessageId, Messages};
+use tower_agent::message::{IdPart, Message, MessageId, Messages};
 
 use super::branch::Branch;
 use super::list::List;
@@ -327,11 +327,15 @@ impl Thread {
     fn client_call(&self, index: usize, id: &str) -> Option<Arc<str>> {
         let (calling, call) = self.answered_call(index)?;
         if self.is_of_a_run(id)
-            && let Some((call, _)) = id.rsplit_once("-result")
+            && let Some((message, IdPart::Result { call, .. })) = IdPart::split(id)
         {
             // As the client has it. A callback may have replaced the message with the call since,
             // and a replaced message has another id, which the client may never have read.
-            return Some(call.into());
+            return Some(
+                MessageId::from(message)
+                    .part(IdPart::Call(call))
+                    .to_shared(),
+            );
         }
         let call = self.entry(calling)?.calls.get(call)?;
         Some(call.client_id.clone())

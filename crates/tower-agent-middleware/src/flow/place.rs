@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use tower_agent::message::{MessageId, MessagePlace};
+use tower_agent::message::{IdPart, MessageId, MessagePlace};
 
 /// A message as labels know it: the same for all attempts at a response and for a response whose
 /// text a callback has changed.
@@ -105,20 +105,22 @@ impl<'a> Place<'a> {
 
     /// Reads an id that no run has given as it is.
     fn of_other(id: Arc<str>) -> Self {
-        if let Some((by, call)) = brought(&id) {
-            return Self::Brought {
-                by: TurnId::Other(by.into()),
-                call,
-            };
-        }
-        let quoted = quoted(&id).map(MessageId::from);
-        match quoted.as_ref().map(Place::of) {
-            Some(Place::Message(quoted) | Place::Quote(quoted)) => Self::Quote(quoted.into_owned()),
-            Some(Place::Brought { by, call }) => Self::Brought {
+        let quoted = match IdPart::split(&id) {
+            Some((by, IdPart::Result { call, .. })) => {
+                return Self::Brought {
+                    by: TurnId::Other(by.into()),
+                    call,
+                };
+            }
+            Some((quoted, IdPart::Repair | IdPart::Task { .. })) => MessageId::from(quoted),
+            _ => return Self::Message(TurnId::Other(id)),
+        };
+        match Place::of(&quoted) {
+            Place::Message(quoted) | Place::Quote(quoted) => Self::Quote(quoted.into_owned()),
+            Place::Brought { by, call } => Self::Brought {
                 by: by.into_owned(),
                 call,
             },
-            None => Self::Message(TurnId::Other(id)),
         }
     }
 }
@@ -133,30 +135,6 @@ pub(crate) fn short_name(id: &MessageId) -> String {
         Place::Quote(_) => None,
     };
     named.unwrap_or_else(|| id.to_string())
-}
-
-/// Returns the message, and the place of the call there, that has brought the message with this id.
-fn brought(id: &str) -> Option<(&str, usize)> {
-    let (call, number) = id.rsplit_once("-result")?;
-    let (message, call) = call.rsplit_once("-t")?;
-    is_number_or_empty(number).then_some(())?;
-    Some((message, call.parse().ok()?))
-}
-
-/// Returns the id of the message that the message with this id was made of.
-fn quoted(id: &str) -> Option<&str> {
-    id.strip_suffix("-repair").or_else(|| {
-        let (quoted, number) = id.rsplit_once("-task")?;
-        let (team, task) = number.split_once('.')?;
-        let are_numbers = [team, task]
-            .into_iter()
-            .all(|text| !text.is_empty() && is_number_or_empty(text));
-        are_numbers.then_some(quoted)
-    })
-}
-
-fn is_number_or_empty(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
