@@ -27,7 +27,7 @@ use crate::model::{ModelRequest, ModelResponse, Settings, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
 use crate::run::{AgentRequest, AgentResponse, BoxAgent, EndReason};
-use crate::stream::{DeltaSender, EventEmitter, EventKind, Listeners};
+use crate::stream::{DeltaSender, EventEmitter, EventKind};
 use crate::tool::{InvalidTool, ToolDeclaration, ToolSet};
 
 /// The loop at the bottom of an agent's stack.
@@ -88,8 +88,7 @@ pub(super) struct LoopState<'a> {
 
 /// A turn of whose end nobody was told so far.
 struct OpenStep {
-    listeners: Listeners,
-    iteration: u32,
+    turn: RunContext,
     finish_reason: Option<FinishReason>,
 }
 
@@ -399,22 +398,23 @@ impl<'a> LoopState<'a> {
     /// Calls the model, and tells of the turn.
     async fn tell_answer(&mut self) -> Result<ModelResponse> {
         let iteration = self.turn.iteration();
-        let listeners = self.turn.listeners().clone();
         let open = OpenStep {
-            listeners,
-            iteration,
+            turn: self.turn.clone(),
             finish_reason: None,
         };
         let step = OnDrop::new(open, |open| {
-            open.listeners.note(EventKind::StepFinished {
-                iteration: open.iteration,
+            // Of a call that was dropped, and of those that tools and callbacks have made.
+            if let Some(used) = untold_usage(&open.turn) {
+                open.turn.listeners().note(used);
+            }
+            open.turn.listeners().note(EventKind::StepFinished {
+                iteration: open.turn.iteration(),
                 finish_reason: open.finish_reason.take(),
             });
         });
         self.step = Some(Box::new(step));
         let started = EventKind::StepStarted { iteration };
         self.turn.listeners().tell(started).await;
-        let before = self.turn.scope().tally.usage();
         self.turn.scope().tally.begin_attempts();
         let result = match &self.turn.listeners().emitter {
             Some(emitter) => self.show_answer(emitter).await,
@@ -423,10 +423,7 @@ impl<'a> LoopState<'a> {
         if let (Some(step), Ok(response)) = (&mut self.step, &result) {
             step.finish_reason = Some(response.finish_reason().clone());
         }
-        // As a difference, since attempts that have failed used tokens as well.
-        let usage = Box::new(self.turn.scope().tally.usage() - before);
-        if *usage != Usage::default() {
-            let used = EventKind::Usage { usage };
+        if let Some(used) = untold_usage(&self.turn) {
             self.turn.listeners().tell(used).await;
         }
         result
@@ -448,6 +445,10 @@ impl<'a> LoopState<'a> {
             .map(|answer| (answer.message(), answer.attempt()));
         if let Err(error) = &result {
             call.fail(error.kind());
+        }
+        // Of attempts that went on in a task of their own when the model had returned.
+        for late in call.received().take() {
+            self.turn.add_usage(late.usage);
         }
         call.settle(answer).await;
         call.disarm();
@@ -614,6 +615,13 @@ impl<'a> LoopState<'a> {
             .with_iterations(self.iterations - self.earlier.iterations)
             .with_end_reason(end)
     }
+}
+
+/// Returns the event for what the calls of the agent have used since the last one.
+fn untold_usage(turn: &RunContext) -> Option<EventKind> {
+    let usage = turn.scope().tally.untold_usage();
+    let usage = (usage != Usage::default()).then(|| Box::new(usage))?;
+    Some(EventKind::Usage { usage })
 }
 
 /// Gives tool calls with an empty, duplicate or overlong id a new one: results refer to calls by

@@ -20,6 +20,9 @@ use crate::maybe_future::MaybeFuture;
 use crate::message::{Message, Part, ToolCall, ToolResult};
 use crate::tool::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolResponse, ToolSet};
 
+/// What the model reads of a call that was cut off.
+const STILL_RUNNING: &str = "the tool was still running, and its outcome is unknown";
+
 /// One call of a turn.
 struct TurnCall<'a> {
     /// The place among the calls of the turn that run.
@@ -40,6 +43,11 @@ impl TurnCall<'_> {
     fn is_mutating(&self) -> bool {
         self.declaration
             .is_some_and(|tool| tool.effect() == Effect::Mutating)
+    }
+
+    /// Returns whether the call may have had an effect of which nobody knows.
+    fn is_cut(&self) -> bool {
+        self.context.endings().is_dropped() && self.is_mutating()
     }
 
     /// Removes the data about the call, which has a result.
@@ -266,10 +274,15 @@ impl ToolTurn<'_> {
         made: &'a TurnCall<'a>,
         result: Result<ToolResponse>,
     ) -> MaybeFuture<'a, Result<Slot>> {
-        let response = match result {
+        let mut response = match result {
             Ok(response) => response,
             Err(error) => return MaybeFuture::ready(self.settle_error(made, error)),
         };
+        if !response.is_of_tool() && made.is_cut() {
+            // It is that of a callback or a layer which has dropped the call, and says nothing of
+            // the tool.
+            response.add_text(&format!("({STILL_RUNNING})"));
+        }
         let default = shown_by_default(made.call, &response);
         if let Err(abort) = made.context.endings().settle_success::<ToolRequest>() {
             // It has a result, whatever else ends the run.
@@ -306,12 +319,11 @@ impl ToolTurn<'_> {
             return Err(error);
         }
         // The error is that of the layer which has dropped the call, and says nothing of the tool.
-        let outcome = if made.is_mutating() && made.context.endings().is_dropped() {
-            "; the tool was still running, and its outcome is unknown"
-        } else {
-            ""
+        let outcome = match made.is_cut() {
+            true => format!("; {STILL_RUNNING}"),
+            false => String::new(),
         };
-        let message = self.failed(made.call, &error, outcome);
+        let message = self.failed(made.call, &error, &outcome);
         Ok(Slot::Answered(message))
     }
 

@@ -18,12 +18,12 @@ use pin_project_lite::pin_project;
 use sync_wrapper::SyncWrapper;
 use tower::Service;
 
+use super::attempts::OpenAttempt;
 use super::request::Request;
 use super::service::CallService;
 use crate::call_kind::CallKind;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::Usage;
 use crate::panic::catch;
 
 /// A type-erased service for `R` that keeps the inner service's readiness and converts its errors
@@ -306,7 +306,10 @@ pin_project! {
     {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            if let Projected::Made { .. } = this.state.get_pin_mut().project() {
+            let mut state = this.state.get_pin_mut();
+            if let Projected::Made { .. } = state.as_mut().project() {
+                // What runs inside ends first, and has its own entries in the ledger.
+                state.set(UserCallState::Over { error: None });
                 this.side.drop_made::<R>();
             }
         }
@@ -404,13 +407,14 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
                         }
                     }
                     // Without a request it was never called.
-                    if request.is_none() {
+                    let Some(request) = request else {
                         return Poll::Pending;
-                    }
+                    };
                     // Asked last: the run may have ended while the service became ready.
                     if let Err(refusal) = this.side.admit::<R>() {
                         break Poll::Ready(Err(refusal));
                     }
+                    this.side.reach(request);
                     if let Err(panic) = this.side.watch::<R, _>(|| state.as_mut().call()) {
                         break Poll::Ready(Err(panic));
                     }
@@ -435,9 +439,9 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
         let result = ready!(poll);
         // The future is dropped before the result leaves, as an `async fn` would drop it.
         state.set(UserCallState::Over { error: None });
-        let response = result.map_err(|error| this.side.failure::<R>(error))?;
-        this.side.count_usage::<R>(&response);
-        Poll::Ready(Ok(response))
+        let mut result = result.map_err(|error| this.side.failure::<R>(error));
+        this.side.end::<R>(&mut result);
+        Poll::Ready(result)
     }
 }
 
@@ -460,6 +464,8 @@ struct Side {
     kind: CodeKind,
     /// The context of the call, once it has its request.
     context: Option<RunContext>,
+    /// The attempt that the call is, from when its code was called.
+    attempt: Option<OpenAttempt>,
 }
 
 impl Side {
@@ -467,6 +473,7 @@ impl Side {
         Self {
             kind,
             context: None,
+            attempt: None,
         }
     }
 
@@ -496,12 +503,47 @@ impl Side {
         R::CALL == CallKind::Tool && matches!(self.kind, CodeKind::Leaf(_))
     }
 
+    /// Notes that the code is called with this request: an attempt begins.
+    #[inline]
+    fn reach<R: Request>(&mut self, request: &mut R) {
+        let is_target = match self.kind {
+            CodeKind::Leaf(_) => true,
+            CodeKind::Handle { .. } => false,
+            // The attempts are inside.
+            CodeKind::Layer(_) => return,
+        };
+        self.attempt = OpenAttempt::begin(request, is_target);
+        // A handle belongs to the run of a call that it is a part of, and otherwise to none.
+        if self.attempt.is_some() && self.context.is_none() {
+            self.context = Some(request.context().clone());
+        }
+    }
+
+    /// Notes the result of the code. Layers outside may repeat a call, or replace its response.
+    #[inline]
+    fn end<R: Request>(&mut self, result: &mut Result<R::Response>) {
+        let (Some(attempt), Some(context)) = (self.attempt.take(), &self.context) else {
+            return;
+        };
+        attempt.end::<R>(context, result.as_mut().map_err(|error| &*error));
+        if let Err(error) = result
+            && self.is_tool::<R>()
+            && is_cut::<R>(error)
+        {
+            context.endings().note_dropped();
+        }
+    }
+
     /// Notes that a call was dropped before it ended.
     #[cold]
-    fn drop_made<R: Request>(&self) {
-        if let Some(context) = &self.context
-            && self.is_tool::<R>()
-        {
+    fn drop_made<R: Request>(&mut self) {
+        let Some(context) = &self.context else {
+            return;
+        };
+        if let Some(attempt) = self.attempt.take() {
+            attempt.cut(context);
+        }
+        if self.is_tool::<R>() {
             context.endings().note_dropped();
         }
     }
@@ -536,17 +578,6 @@ impl Side {
         Error::new(kind, format!("{what}the {} panicked: {panic}", R::CALL))
     }
 
-    /// Counts what the target has used: layers outside may repeat a call, or replace its response.
-    fn count_usage<R: Request>(&self, response: &R::Response) {
-        let (CodeKind::Leaf(_), Some(context)) = (&self.kind, &self.context) else {
-            return;
-        };
-        let usage = R::usage(response);
-        if usage != Usage::default() {
-            context.add_usage(usage);
-        }
-    }
-
     /// Returns the error of the call for the crate.
     fn failure<R: Request>(&self, error: Error) -> Error {
         let (name, error) = match &self.kind {
@@ -563,4 +594,12 @@ impl Side {
             None => error,
         }
     }
+}
+
+/// Returns whether the error of a tool is that of a limit inside it, such as the time limit of its
+/// client: the effect may have been had. The error of a call that the tool has made names that one,
+/// as that of an agent does.
+fn is_cut<R: Request>(error: &Error) -> bool {
+    let is_own = error.call().is_none_or(|call| call.kind == R::CALL);
+    is_own && matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Cancelled)
 }

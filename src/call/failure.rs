@@ -29,17 +29,13 @@ pub fn tell_failure<R: Request>(request: &R, error: ErrorKind, next: NextAttempt
     if !listeners.is_told() {
         return;
     }
-    let (attempt, mut usage) = context
+    let (attempt, usage) = context
         .scope()
         .tally
         .count_failure(R::CALL, context.own_tool_call());
     if let Some(sender) = request.delta_sender() {
         // For the event that discards what was shown of it.
         sender.fail(error);
-        // Of an attempt that did not finish, the run counts nothing.
-        if let Some(unfinished) = sender.unfinished().last() {
-            usage += unfinished.usage;
-        }
     }
     listeners.note(EventKind::AttemptFailed(Arc::new(FailedAttempt {
         call: R::CALL,

@@ -4,14 +4,18 @@
 //! CallService<R>: Service<R, Response = R::Response>    where R: Request
 //! ```
 
+mod attempts;
 mod boundary;
+mod counted;
 mod ending;
 mod failure;
 mod request;
 mod service;
 mod witness;
 
+pub use self::attempts::{AttemptEnd, Attempted, Attempts, Reached};
 pub use self::boundary::{BoxCallFuture, BoxCallService};
+pub(crate) use self::counted::Counted;
 pub use self::ending::{admit, end_after_response, ending_after_response, is_waiting};
 pub use self::failure::tell_failure;
 pub use self::request::Request;

@@ -4,10 +4,14 @@
 //! Request  ->  Result<Request::Response, Error>
 //! ```
 
+use std::sync::Arc;
+
+use super::attempts::Attempts;
 use crate::call_kind::{CallKind, Origin};
 use crate::context::RunContext;
 use crate::error::{CallSite, Error, ErrorKind, Result};
-use crate::message::Usage;
+use crate::message::{Metadata, Usage};
+use crate::model::Settings;
 use crate::stream::{ConsumerWait, DeltaSender};
 
 /// A call that callbacks and layers can wrap.
@@ -80,6 +84,31 @@ pub trait Request: Clone + Send + Sync + 'static {
     fn usage(response: &Self::Response) -> Usage {
         let _ = response;
         Usage::default()
+    }
+
+    /// Returns what the provider says of a response of the service. Defaults to none.
+    fn metadata(response: &Self::Response) -> Option<&Metadata> {
+        let _ = response;
+        None
+    }
+
+    /// Marks a response as counted, and returns whether its [usage](Self::usage) is to be counted:
+    /// whether it was not marked before. Defaults to `true`, for responses without a mark, which
+    /// are counted where they leave the target of the call.
+    fn count(response: &mut Self::Response) -> bool {
+        let _ = response;
+        true
+    }
+
+    /// Returns the attempts at this call, if it knows of them. Defaults to `None`.
+    fn attempts(&mut self) -> Option<&mut Attempts> {
+        None
+    }
+
+    /// Returns the settings that a model is asked with, on which the price of its answer may depend.
+    /// Defaults to `None`.
+    fn model_settings(&self) -> Option<&Arc<Settings>> {
+        None
     }
 
     /// Returns whether repeating the call does no harm, for layers that retry it. Defaults to

@@ -51,7 +51,9 @@ use super::position::Position;
 use super::rules::{CallbackRules, Remaining};
 use super::stack::{LayerInner, Placed, StackBuilder, StackPart, merged};
 use super::tree::Tree;
-use crate::call::{BoxCallFuture, BoxCallService, CallKind, Origin, Request, tell_failure};
+use crate::call::{
+    BoxCallFuture, BoxCallService, CallKind, Origin, Reached, Request, tell_failure,
+};
 use crate::context::RunContext;
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
@@ -461,8 +463,17 @@ where
             self.ready().await?;
             self.is_ready = false;
         }
-        let result = self.inner.call(self.call.request.clone()).await;
-        result.map_err(|error| Error::from(error.into()))
+        let mut request = self.call.request.clone();
+        // What is inside a band of an agent's stack is ours. A band of its own may be inside a
+        // model, and refuse an answer of which nobody outside of it hears.
+        let is_alone = self.call.position.is_none();
+        let reached = is_alone.then(|| Reached::begin(&mut request));
+        let result = self.inner.call(request).await;
+        let mut result = result.map_err(|error| Error::from(error.into()));
+        if let Some(mut reached) = reached {
+            reached.end::<R>(&mut result);
+        }
+        result
     }
 
     /// Runs the `on_error`s. `runs_all_again` if a retry runs every `before` again.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::effects::{Amounts, EffectLog, Effects};
 use super::run_context::RunContext;
-use crate::message::Usage;
 
 impl EffectLog {
     /// Returns the context for a call whose [`Effects`] are collected, and their log. `id` names
@@ -99,9 +98,7 @@ impl Effects {
     ///
     /// The run's [`values`](RunContext::values) are not part of them.
     pub fn apply(&self, context: &RunContext, id: &str) {
-        if self.usage != Usage::default() {
-            context.add_usage(self.usage);
-        }
+        context.add_usage(self.usage);
         context.state().apply(&self.state);
         context.private_state().apply(&self.private_state);
         if self.escalated {

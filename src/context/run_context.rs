@@ -429,8 +429,14 @@ impl RunContext {
 
     /// Adds the token usage of one attempt to this agent and its callers.
     pub(crate) fn add_usage(&self, usage: Usage) {
+        if usage == Usage::default() {
+            return;
+        }
+        let path = &self.scope.node.path;
         for scope in self.scope.around() {
-            scope.tally.add_usage(usage);
+            // Parts of one agent share its path.
+            let is_own = Arc::ptr_eq(&scope.node.path, path);
+            scope.tally.add_usage(usage, is_own);
         }
         if let Some(effects) = &self.effects {
             effects.add_usage(usage);

@@ -10,7 +10,7 @@ use crate::message::{Message, Part, Usage};
 /// What an agent has used, said and tried without success.
 #[derive(Default)]
 pub(crate) struct Tally {
-    usage: Mutex<Usage>,
+    used: Mutex<Used>,
     /// The messages with a text.
     texts: Mutex<Vec<Message>>,
     /// The number of texts. Outside the lock, since every turn asks.
@@ -19,11 +19,22 @@ pub(crate) struct Tally {
     failures: Mutex<Failures>,
 }
 
+#[derive(Clone, Copy, Default)]
+struct Used {
+    /// By the agent and everything inside it.
+    all: Usage,
+    /// By the calls of the agent itself: an agent inside one of them tells of its own.
+    own: Usage,
+    /// The part of that of which the listeners were told.
+    told: Usage,
+}
+
 #[derive(Default)]
 struct Failures {
     /// How many attempts have failed at each call.
     counts: Vec<(Attempted, u32)>,
-    /// The tokens that the agent had used by the last failure, or by the start of the turn.
+    /// The tokens that the calls of the agent had used by the last failure, or by the start of the
+    /// turn.
     usage: Usage,
 }
 
@@ -50,17 +61,33 @@ impl Attempted {
 impl Tally {
     /// Returns the tokens used so far by the agent and its sub-agents.
     pub(crate) fn usage(&self) -> Usage {
-        *lock(&self.usage)
+        lock(&self.used).all
     }
 
+    /// Adds what a call has used: one of the agent's own, or one inside.
     #[inline]
-    pub(super) fn add_usage(&self, usage: Usage) {
-        *lock(&self.usage) += usage;
+    pub(super) fn add_usage(&self, usage: Usage, is_own: bool) {
+        let mut used = lock(&self.used);
+        used.all += usage;
+        if is_own {
+            used.own += usage;
+        }
+    }
+
+    /// Returns what the agent's own calls have used since this was asked last.
+    pub(crate) fn untold_usage(&self) -> Usage {
+        let mut used = lock(&self.used);
+        let own = used.own;
+        own - std::mem::replace(&mut used.told, own)
+    }
+
+    fn own_usage(&self) -> Usage {
+        lock(&self.used).own
     }
 
     /// Begins to count the attempts at the model call of another turn.
     pub(crate) fn begin_attempts(&self) {
-        let usage = self.usage();
+        let usage = self.own_usage();
         let mut failures = lock(&self.failures);
         failures
             .counts
@@ -82,7 +109,7 @@ impl Tally {
     /// it has used.
     pub(crate) fn count_failure(&self, kind: CallKind, tool: Option<CallName>) -> (u32, Usage) {
         let call = Attempted::new(kind, tool);
-        let usage = self.usage();
+        let usage = self.own_usage();
         let mut failures = lock(&self.failures);
         let used = match call {
             // As a difference: layers inside may have made several calls for one attempt.

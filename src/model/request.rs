@@ -3,10 +3,10 @@ use std::sync::Arc;
 use super::response::ModelResponse;
 use super::settings::Settings;
 use super::written::{Earlier, Written};
-use crate::call::{CallKind, Extensions, Origin, Request};
+use crate::call::{Attempts, CallKind, Extensions, Origin, Request};
 use crate::context::RunContext;
 use crate::error::Result;
-use crate::message::{MessageId, Messages, Usage};
+use crate::message::{MessageId, Messages, Metadata, Usage};
 use crate::stream::{ConsumerWait, DeltaSender, Mapper};
 use crate::tool::ToolDeclaration;
 
@@ -36,6 +36,7 @@ pub struct ModelRequest {
     /// A tool gives the final answer of the run.
     pub(crate) is_answered_by_tool: bool,
     earlier: Earlier,
+    attempts: Attempts,
 }
 
 impl ModelRequest {
@@ -72,6 +73,7 @@ impl ModelRequest {
             is_answered_by_tool: false,
             // Weak: a request that a callback keeps does not keep the serialised messages alive.
             earlier: written.into(),
+            attempts: Attempts::default(),
         }
     }
 
@@ -276,6 +278,22 @@ impl Request for ModelRequest {
         response.usage()
     }
 
+    fn metadata(response: &ModelResponse) -> Option<&Metadata> {
+        Some(response.metadata())
+    }
+
+    fn count(response: &mut ModelResponse) -> bool {
+        response.count()
+    }
+
+    fn attempts(&mut self) -> Option<&mut Attempts> {
+        Some(&mut self.attempts)
+    }
+
+    fn model_settings(&self) -> Option<&Arc<Settings>> {
+        Some(&self.settings)
+    }
+
     fn refusal(&self, reason: impl Into<String>) -> Result<ModelResponse> {
         // In place of a response with tool calls, it must not take these over.
         Ok(ModelResponse::from_text(reason).without_tool_calls())
@@ -318,6 +336,11 @@ impl Request for ModelRequest {
     fn mark(&self, response: &mut ModelResponse, replaced: Option<&ModelResponse>, origin: Origin) {
         if origin != Origin::Service {
             response.set_origin(origin);
+        }
+        // Neither a callback nor a replay has reached a target. What an `after` returns stands for
+        // the response that it replaces.
+        if matches!(origin, Origin::Before | Origin::Fallback | Origin::Replay) {
+            response.count();
         }
         match replaced {
             Some(replaced) => response.stand_for(replaced, self.after_replaces_all),

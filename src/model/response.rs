@@ -2,7 +2,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
-use crate::call::Origin;
+use crate::call::{Counted, Origin};
 use crate::error::Result;
 use crate::message::{FinishReason, Message, Metadata, Part, Role, ToolCall, Usage};
 use crate::stream::{DeltaSender, Streamed};
@@ -38,6 +38,8 @@ pub struct ModelResponse {
     /// calls of the response it replaces. A response that was stored is complete.
     #[serde(skip)]
     is_bare: bool,
+    #[serde(skip)]
+    counted: Counted,
 }
 
 impl PartialEq for ModelResponse {
@@ -52,6 +54,7 @@ impl PartialEq for ModelResponse {
             is_given,
             // How the response was made, not what it says; it is lost when it is stored.
             is_bare: _,
+            counted: _,
         } = self;
         *usage == other.usage
             && *attempt == other.attempt
@@ -75,6 +78,7 @@ impl ModelResponse {
             origin: Origin::default(),
             is_given: false,
             is_bare: true,
+            counted: Counted::default(),
         }
     }
 
@@ -172,6 +176,10 @@ impl ModelResponse {
     }
 
     /// Sets the token usage.
+    ///
+    /// What a run has used is counted by responses. A layer inside an agent's model that makes a
+    /// response anew, with the usage of the one that it had, is counted as another attempt: change
+    /// the response that it had.
     #[must_use]
     pub fn with_usage(mut self, usage: Usage) -> Self {
         self.usage = usage;
@@ -294,6 +302,11 @@ impl ModelResponse {
         }
     }
 
+    /// Marks it as counted; returns whether it was not before.
+    pub(super) fn count(&mut self) -> bool {
+        self.counted.set()
+    }
+
     pub(super) fn set_origin(&mut self, origin: Origin) {
         self.origin = origin;
         // Kept through later replacements: the loop's rules ask whether the model itself was
@@ -311,6 +324,7 @@ impl ModelResponse {
     /// `is_all`.
     pub(super) fn stand_for(&mut self, replaced: &Self, is_all: bool) {
         self.is_given |= replaced.is_given;
+        self.counted.take_over(replaced.counted);
         let is_bare = std::mem::take(&mut self.is_bare);
         // A response that has calls of its own, or says that there are none, stands as it is.
         if is_all || !is_bare || self.has_tool_calls() || !replaced.has_tool_calls() {

@@ -236,11 +236,12 @@ impl Attempt {
         // It may be dropped while a mapper holds back the end, and the draft has moved.
         reader.received.text_len = draft.text_len();
         let (message, has_room) = reader.finish(draft).await?;
-        // Complete from here on: only the wait for the consumer is left.
-        reader.disarm();
         if !has_room {
+            // Complete, and visible as such. Of a call that is dropped here, what it has used is
+            // counted as that of any other without a response.
             reader.emitter.room().await?;
         }
+        reader.disarm();
         Ok(Streamed {
             message,
             attempt: Some(reader.emitter.number),

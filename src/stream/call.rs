@@ -52,6 +52,17 @@ impl Drop for CallHandle {
     }
 }
 
+/// What is received of the attempts at a call.
+#[derive(Clone, Debug)]
+pub(crate) struct Received(pub(super) Arc<CallHandle>);
+
+impl Received {
+    /// Returns what had been received of the attempts that did not finish, each of them once.
+    pub(crate) fn take(&self) -> Vec<Unfinished> {
+        self.0.look(VisibleCall::count_unfinished)
+    }
+}
+
 /// The visible state of one model call. Only one attempt at a time is visible: the first with
 /// output, until it is dropped or finished and another has output.
 #[derive(Debug)]
@@ -62,6 +73,8 @@ pub(super) struct VisibleCall {
     live: Option<Live>,
     /// The attempts that were dropped before they finished.
     unfinished: Vec<Unfinished>,
+    /// How many of them were counted.
+    counted: usize,
     /// The kind of the error of the last attempt that failed.
     failure: Option<ErrorKind>,
     is_over: bool,
@@ -117,6 +130,7 @@ impl VisibleCall {
             attempts: 0,
             live: None,
             unfinished: Vec::new(),
+            counted: 0,
             failure: None,
             is_over: false,
         }
@@ -137,6 +151,15 @@ impl VisibleCall {
     /// Returns what had been received of the attempts that did not finish.
     pub(super) fn unfinished(&self) -> &[Unfinished] {
         &self.unfinished
+    }
+
+    /// Returns what had been received of those that were not counted so far, and counts them. Of
+    /// those that had received nothing there is nothing to count.
+    fn count_unfinished(&mut self) -> Vec<Unfinished> {
+        let counted = std::mem::replace(&mut self.counted, self.unfinished.len());
+        let unfinished = self.unfinished[counted..].iter();
+        let received = unfinished.filter(|attempt| **attempt != Unfinished::default());
+        received.copied().collect()
     }
 
     /// Records the error of an attempt, or of the call.

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::attempt::Attempt;
-use super::call::CallHandle;
+use super::call::{CallHandle, Received};
 use super::consumer_wait::ConsumerWait;
 use super::emitter::EventEmitter;
 use super::event_stream::EventStream;
@@ -142,6 +142,11 @@ impl DeltaSender {
     #[must_use]
     pub fn unfinished(&self) -> Vec<Unfinished> {
         self.call.look(|call| call.unfinished().to_vec())
+    }
+
+    /// Returns what is received of the attempts at the call.
+    pub(crate) fn received(&self) -> Received {
+        Received(self.call.clone())
     }
 
     /// Returns a counter of the time that the call waits for its consumer from now on.

@@ -220,9 +220,12 @@ pub enum EventKind {
         /// The changes since the last event about it.
         delta: StateDelta,
     },
-    /// A model call has used tokens.
+    /// Calls of the agent have used tokens: its model call, or models that its tools and callbacks
+    /// have called in its run. These events add up to the
+    /// [usage](crate::AgentResponse::usage) of the run; an agent inside a call tells of its own.
     Usage {
-        /// The usage of the call, including failed attempts.
+        /// The usage since the last such event of the agent, including attempts that have failed
+        /// and answers that were refused.
         usage: Box<Usage>,
     },
     /// An attempt has failed after output was streamed: discard the message with its tool calls and
@@ -233,8 +236,9 @@ pub enum EventKind {
         /// The kind of the error with which the attempt failed. `None` if it did not fail: it was
         /// dropped, or its agent starts over.
         error: Option<ErrorKind>,
-        /// The tokens that the provider had told by then. Zero for an attempt that had finished,
-        /// whose tokens are those of its response.
+        /// The tokens that the provider had told by then, which are part of those in
+        /// [`Usage`](Self::Usage). Zero for an attempt that had finished, whose tokens are those of
+        /// its response.
         usage: Box<Usage>,
     },
     /// A callback or a layer has replaced a response that was streamed: discard the message. The
@@ -315,7 +319,8 @@ pub struct FailedAttempt {
     /// The kind of its error. Not the error itself: a callback outside may hide its text.
     pub error: ErrorKind,
     /// The tokens of a model call that it has used, as far as they are known: those of responses
-    /// that were refused, and those that a stream had told before it failed.
+    /// that were refused, and those that a stream had told before it failed. They are part of those
+    /// in [`Usage`](EventKind::Usage).
     pub usage: Usage,
     /// What follows.
     pub next: NextAttempt,

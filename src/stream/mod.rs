@@ -55,6 +55,7 @@ mod piece;
 mod unfinished;
 
 pub use self::attempt::{Attempt, Streamed};
+pub(crate) use self::call::Received;
 pub use self::consumer_wait::ConsumerWait;
 pub use self::delta::Delta;
 pub use self::delta_sender::{DeltaSender, channel};

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::arguments::{looks_like_object, wrapped};
 use super::declaration::{Effect, ToolDeclaration};
 use super::response::ToolResponse;
-use crate::call::{BoxCallService, CallKind, Extensions, Origin, Request};
+use crate::call::{Attempts, BoxCallService, CallKind, Extensions, Origin, Request};
 use crate::chance;
 use crate::context::RunContext;
 use crate::error::Result;
@@ -35,6 +35,7 @@ pub struct ToolRequest {
     tool: Option<BoxCallService<ToolRequest>>,
     extensions: Extensions,
     context: RunContext,
+    attempts: Attempts,
 }
 
 /// A key in place of the one that follows from the call. Few requests have one, so it is no field.
@@ -64,6 +65,7 @@ impl ToolRequest {
             tool: tool.cloned(),
             extensions: Extensions::new(),
             context: context.clone(),
+            attempts: Attempts::default(),
         }
     }
 
@@ -229,6 +231,14 @@ impl Request for ToolRequest {
         Ok(ToolResponse::error(reason))
     }
 
+    fn count(response: &mut ToolResponse) -> bool {
+        response.count()
+    }
+
+    fn attempts(&mut self) -> Option<&mut Attempts> {
+        Some(&mut self.attempts)
+    }
+
     /// Returns whether the tool's declared effect allows a retry.
     fn is_repeatable(&self) -> bool {
         let declaration = self.declaration.as_ref();
@@ -244,6 +254,9 @@ impl Request for ToolRequest {
     fn mark(&self, response: &mut ToolResponse, replaced: Option<&ToolResponse>, origin: Origin) {
         if origin != Origin::Service {
             response.set_origin(origin);
+        }
+        if let Some(replaced) = replaced {
+            response.replace(replaced);
         }
         // The arguments that the tool received are those of the innermost band, also where an outer
         // `after` replaces the response.

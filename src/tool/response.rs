@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::call::Origin;
+use crate::call::{Counted, Origin};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Part;
 
@@ -38,6 +38,9 @@ pub struct ToolResponse {
         serialize_with = "crate::depth::serialize"
     )]
     arguments: Option<Arc<Value>>,
+    /// The tool has given it, or the one that it replaces.
+    #[serde(skip)]
+    counted: Counted,
 }
 
 impl ToolResponse {
@@ -50,6 +53,7 @@ impl ToolResponse {
             is_error: false,
             origin: Origin::default(),
             arguments: None,
+            counted: Counted::default(),
         }
     }
 
@@ -123,6 +127,27 @@ impl ToolResponse {
     pub(super) fn note_arguments(&mut self, arguments: Option<Arc<Value>>) {
         // Bands mark a response from the inside out, so the first value is the tool's.
         self.arguments = self.arguments.take().or(arguments);
+    }
+
+    /// Marks it as counted; returns whether it was not before.
+    pub(super) fn count(&mut self) -> bool {
+        self.counted.set()
+    }
+
+    /// Returns whether the tool has answered, in this process.
+    pub(crate) fn is_of_tool(&self) -> bool {
+        self.counted.is_set()
+    }
+
+    pub(super) fn replace(&mut self, replaced: &Self) {
+        self.counted.take_over(replaced.counted);
+    }
+
+    /// Adds text to what the model receives.
+    pub(crate) fn add_text(&mut self, text: &str) {
+        let mut parts = self.parts();
+        parts.push(Part::from_text(text));
+        self.shown = Some(parts.into());
     }
 
     pub(super) fn set_origin(&mut self, origin: Origin) {

@@ -406,8 +406,13 @@ impl<T: Clone + Send + Sync + 'static> Followed<T> {
             None => None,
         };
         let pays = self.flight.pays();
-        let renewed = request.renew(&response, streamed, pays).await?;
+        let mut renewed = request.renew(&response, streamed, pays).await?;
         if !pays || self.flight.is_leader {
+            // Counted inside, in this very run. The copy says so as well.
+            let is_counted = !R::count(&mut response.clone());
+            if is_counted {
+                R::count(&mut renewed);
+            }
             return Ok(renewed);
         }
         // It was counted in the run that began the call, and has left it.

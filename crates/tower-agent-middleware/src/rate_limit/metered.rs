@@ -1,8 +1,7 @@
 use crate::estimate;
 use tower_agent::call::Request;
-use tower_agent::message::Metadata;
 use tower_agent::stream::DeltaSender;
-use tower_agent::{AgentRequest, ModelRequest, ModelResponse, ToolRequest};
+use tower_agent::{AgentRequest, ModelRequest, ToolRequest};
 
 /// A call whose tokens can be limited.
 ///
@@ -50,13 +49,6 @@ pub trait Metered: Request {
     fn unfinished_tokens(&self) -> u64 {
         0
     }
-
-    /// Returns the metadata of a response, with the headers in which a provider reports its limits.
-    /// Defaults to none.
-    fn metadata(response: &Self::Response) -> Option<&Metadata> {
-        let _ = response;
-        None
-    }
 }
 
 impl Metered for ModelRequest {
@@ -75,10 +67,6 @@ impl Metered for ModelRequest {
             told.max(estimate::tokens(attempt.text_len))
         });
         received.sum()
-    }
-
-    fn metadata(response: &ModelResponse) -> Option<&Metadata> {
-        Some(response.metadata())
     }
 }
 

@@ -1,0 +1,26 @@
+/// Whether a response was counted. No part of what it says: two responses that differ in it are
+/// equal, and it is not stored.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counted(bool);
+
+impl Counted {
+    /// Marks the response; returns whether it was not marked before.
+    pub(crate) fn set(&mut self) -> bool {
+        !std::mem::replace(&mut self.0, true)
+    }
+
+    /// Marks the response if another is, which it replaces.
+    pub(crate) fn take_over(&mut self, replaced: Self) {
+        self.0 |= replaced.0;
+    }
+
+    pub(crate) fn is_set(self) -> bool {
+        self.0
+    }
+}
+
+impl PartialEq for Counted {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
