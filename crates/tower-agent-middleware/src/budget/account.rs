@@ -275,10 +275,7 @@ impl Account {
     fn reservation(&self, held: Amounts) -> Reservation {
         Reservation {
             account: self.clone(),
-            open: Mutex::new(Some(OpenCall {
-                held,
-                ..OpenCall::default()
-            })),
+            held: Mutex::new(Some(held)),
             log: None,
         }
     }
@@ -467,26 +464,10 @@ impl SubAssign for Amounts {
 /// The reservation of one call, until the call ends.
 pub(super) struct Reservation {
     account: Account,
-    /// `None` once the call is settled.
-    open: Mutex<Option<OpenCall>>,
+    /// What it may spend. `None` once the call is settled.
+    held: Mutex<Option<Amounts>>,
     /// The log that what it spends belongs to, and the name of the budget there.
     log: Option<(EffectLog, Arc<str>)>,
-}
-
-/// A call that has not been settled.
-#[derive(Clone, Copy, Default)]
-struct OpenCall {
-    held: Amounts,
-    /// The attempts that reached the model or the tool.
-    reached: u32,
-    /// The attempts that have ended with a response or an error.
-    ended: u32,
-    /// The attempts that have ended with a response.
-    answered: u32,
-    /// It has a response, which a callback may have given.
-    has_response: bool,
-    /// The usage of the responses, without the call itself.
-    used: Amounts,
 }
 
 impl Reservation {
@@ -500,66 +481,36 @@ impl Reservation {
         self.account.prices()
     }
 
-    /// Notes an attempt that reaches the model or the tool.
-    pub(super) fn reach(&self) {
-        self.note(|call| call.reached += 1);
+    /// Returns whether the call was neither settled nor released.
+    pub(super) fn is_open(&self) -> bool {
+        lock(&self.held).is_some()
     }
 
-    /// Returns the number of attempts that have reached the model or the tool.
-    pub(super) fn reached(&self) -> u32 {
-        lock(&self.open).as_ref().map_or(0, |call| call.reached)
-    }
-
-    /// Notes an attempt that has failed, and used nothing that is known.
-    pub(super) fn fail(&self) {
-        self.note(|call| call.ended += 1);
-    }
-
-    /// Notes the response of an attempt. `used` computes what that has used from the reservation.
-    pub(super) fn answer(&self, used: impl FnOnce(Amounts) -> Amounts) {
-        self.note(|call| {
-            call.ended += 1;
-            call.answered += 1;
-            call.used += used(call.held);
-        });
-    }
-
-    /// Notes the response of the call, which counts if that of no attempt is known.
-    pub(super) fn respond(&self, used: impl FnOnce(Amounts) -> Amounts) {
-        self.note(|call| {
-            call.has_response = true;
-            if call.answered == 0 {
-                call.used += used(call.held);
-            }
-        });
-    }
-
-    fn note(&self, change: impl FnOnce(&mut OpenCall)) {
-        if let Some(call) = &mut *lock(&self.open) {
-            change(call);
-        }
-    }
-
-    /// Ends the call. `cut` computes what the attempts without an end have used, from their number
-    /// and the reservation.
-    pub(super) fn settle(&self, cut: impl FnOnce(u32, Amounts) -> Amounts) {
-        if self.close(|call| call.spent(cut)) {
-            self.account.warn();
-        }
+    /// Ends the call, which counts as one. `used` computes what it has used besides, from the
+    /// reservation.
+    pub(super) fn settle(&self, used: impl FnOnce(Amounts) -> Amounts) {
+        // Taken once: a call that was settled is dropped later.
+        let Some(held) = lock(&self.held).take() else {
+            return;
+        };
+        let mut spent = held.without_tokens();
+        spent += used(held);
+        // A call counts once, however many of its attempts have no price.
+        spent.unpriced_calls = spent.unpriced_calls.min(1);
+        self.close(held, spent);
+        self.account.warn();
     }
 
     /// Gives back everything: the call did not run.
     pub(super) fn release(&self) {
-        self.close(|_| Amounts::default());
+        if let Some(held) = lock(&self.held).take() {
+            self.close(held, Amounts::default());
+        }
     }
 
-    fn close(&self, spent: impl FnOnce(&OpenCall) -> Amounts) -> bool {
-        // Taken once: a call that was settled is dropped later.
-        let call = lock(&self.open).take();
-        let Some(call) = call else { return false };
-        let spent = spent(&call);
+    fn close(&self, held: Amounts, spent: Amounts) {
         let effects = self.log.as_ref().map(|(effects, _)| effects);
-        self.account.settle(call.held, spent, effects);
+        self.account.settle(held, spent, effects);
         if let Some((effects, budget)) = &self.log {
             effects.record(budget, &spent.recorded());
             for account in self.account.each() {
@@ -568,22 +519,6 @@ impl Reservation {
                 }
             }
         }
-        true
-    }
-}
-
-impl OpenCall {
-    /// Returns what the call is charged.
-    fn spent(&self, cut: impl FnOnce(u32, Amounts) -> Amounts) -> Amounts {
-        if self.reached == 0 && !self.has_response {
-            return Amounts::default();
-        }
-        let mut spent = self.held.without_tokens();
-        spent += self.used;
-        spent += cut(self.reached.saturating_sub(self.ended), self.held);
-        // A call counts once, however many of its attempts have no price.
-        spent.unpriced_calls = spent.unpriced_calls.min(1);
-        spent
     }
 }
 
@@ -708,8 +643,7 @@ impl From<&Recorded> for Amounts {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // The reservation of a failed attempt: a call that is dropped has ended. Calls no user
-        // code: a panic may be what drops this.
-        self.close(|call| call.spent(|_, _| Amounts::default()));
+        // Of a call that was refused before it began: any other is settled when it ends.
+        self.release();
     }
 }

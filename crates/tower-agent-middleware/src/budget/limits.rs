@@ -7,7 +7,7 @@ use super::model_price::ModelPrice;
 use super::price_table::{PriceTable, UnknownModel, UnknownPrice};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::{Metadata, Usage};
-use tower_agent::model::{CacheRetention, ModelRequest};
+use tower_agent::model::{CacheRetention, ModelRequest, Settings};
 
 /// Limits on what may be spent, and what happens beyond them. By default nothing is limited.
 ///
@@ -306,14 +306,8 @@ impl Limits {
     }
 
     /// Returns the cost of a call with this usage, and with what the provider says of its response.
-    pub(super) fn cost_of(
-        &self,
-        request: &ModelRequest,
-        metadata: &Metadata,
-        usage: Usage,
-    ) -> Cost {
+    pub(super) fn cost_of(&self, settings: &Settings, metadata: &Metadata, usage: Usage) -> Cost {
         let served = metadata.model.as_deref();
-        let settings = request.settings();
         let requested = settings.model.as_deref();
         match &self.cost {
             None => Cost {

@@ -1,93 +1,89 @@
-//! Computes what attempts at a model call have used.
+//! Computes what the attempts at a model call have used.
 
-use std::iter::repeat_n;
-
-use tower_agent::call::Origin;
-use tower_agent::error::{Error, ErrorKind};
-use tower_agent::message::Metadata;
-use tower_agent::model::{ModelRequest, ModelResponse};
+use tower_agent::call::{AttemptEnd, Attempted, Origin};
+use tower_agent::message::{Metadata, Usage};
+use tower_agent::model::{ModelRequest, ModelResponse, Settings};
 use tower_agent::stream::Unfinished;
 
 use super::account::Amounts;
 use super::limits::Limits;
-use crate::estimate::{prompt_tokens, tokens};
+use crate::estimate::tokens;
 
-/// Returns what an attempt with a response has used of what the call holds.
-pub(super) fn used(
-    limits: &Limits,
-    request: &ModelRequest,
-    response: &ModelResponse,
-    held: Amounts,
-) -> Amounts {
-    let usage = response.usage();
-    let is_given = matches!(
-        response.origin(),
-        Origin::Before | Origin::Fallback | Origin::Replay
-    );
-    if usage.total() == 0 && !is_given {
-        return held.without_calls();
-    }
-    let cost = limits.cost_of(request, response.metadata(), usage);
-    Amounts {
-        tokens: usage.total(),
-        cost: cost.billionths.unwrap_or(held.cost),
-        // A response of a callback names no model and costs nothing.
-        unpriced_calls: u64::from(!cost.is_priced && !is_given),
-        ..Amounts::default()
-    }
+/// Says what a call costs.
+pub(super) struct Meter<'a> {
+    pub(super) limits: &'a Limits,
+    /// What the call holds.
+    pub(super) held: Amounts,
 }
 
-/// Returns what attempts have used that did not end. `attempts` is the number of those that reached
-/// the model, and `unfinished` what was received of those that were streamed.
-pub(super) fn cut(
-    limits: &Limits,
-    request: &ModelRequest,
-    attempts: u32,
-    unfinished: &[Unfinished],
-    held: Amounts,
-) -> Amounts {
-    // Of an attempt that had received nothing, the stream does not know why it ended.
-    let nothing = Unfinished::default();
-    let begun = unfinished.iter().filter(|attempt| **attempt != nothing);
-    // One whose connection broke has ended with an error, and is known to the stream alone.
-    let silent = (attempts as usize).saturating_sub(begun.clone().count());
-    let all: Vec<_> = begun.copied().chain(repeat_n(nothing, silent)).collect();
-    // Most calls have none: the prompt is not measured for them.
-    if all.is_empty() {
-        return Amounts::default();
+impl Meter<'_> {
+    /// Returns what attempts have used. `prompt` counts the tokens of the request.
+    pub(super) fn used(&self, attempts: &[Attempted], prompt: impl Fn() -> u64) -> Amounts {
+        let mut used = Amounts::default();
+        // Counted once, and only for a call that was cut.
+        let mut prompt_tokens = None;
+        for attempt in attempts {
+            // Those of tools have none, and use no tokens of their own.
+            let Some(settings) = attempt.settings.as_deref() else {
+                continue;
+            };
+            used += match (attempt.end, attempt.unfinished()) {
+                (AttemptEnd::Answered, _) => self.answer(settings, attempt),
+                // It had used nothing that is known.
+                (AttemptEnd::Failed(_), None) => Amounts::default(),
+                // An end that is newer than this crate is not known to have cost nothing.
+                (_, received) => {
+                    let prompt = *prompt_tokens.get_or_insert_with(&prompt);
+                    self.cut(settings, prompt, received.unwrap_or_default())
+                }
+            };
+        }
+        used
     }
-    let prompt = prompt_tokens(request);
-    let mut used = Amounts::default();
-    for attempt in all {
-        used += cut_attempt(limits, request, prompt, attempt, held);
-    }
-    used
-}
 
-fn cut_attempt(
-    limits: &Limits,
-    request: &ModelRequest,
-    prompt: u64,
-    received: Unfinished,
-    held: Amounts,
-) -> Amounts {
-    let mut usage = received.usage;
-    if usage.input_tokens == 0 {
-        usage.input_tokens = prompt;
+    fn answer(&self, settings: &Settings, attempt: &Attempted) -> Amounts {
+        if attempt.usage.total() == 0 {
+            return self.held.without_calls();
+        }
+        self.priced(settings, &attempt.metadata, attempt.usage)
     }
-    // Providers tell the output at the end: until then, their number may be that of the first
-    // piece.
-    usage.output_tokens = usage.output_tokens.max(tokens(received.text_len));
-    let cost = limits.cost_of(request, &Metadata::default(), usage);
-    Amounts {
-        tokens: usage.total(),
-        cost: cost.billionths.unwrap_or(held.cost),
-        unpriced_calls: u64::from(!cost.is_priced),
-        ..Amounts::default()
-    }
-}
 
-/// Returns whether an attempt that failed so may have been cut while the model worked for it.
-pub(crate) fn is_cut(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Cancelled)
+    /// Returns what a response has used that is of no attempt: that of a callback or a layer.
+    pub(super) fn given(&self, request: &ModelRequest, response: &ModelResponse) -> Amounts {
+        let usage = response.usage();
+        let is_given = matches!(
+            response.origin(),
+            Origin::Before | Origin::Fallback | Origin::Replay
+        );
+        if usage.total() == 0 && !is_given {
+            return self.held.without_calls();
+        }
+        let used = self.priced(request.settings(), response.metadata(), usage);
+        Amounts {
+            // A response of a callback names no model and costs nothing.
+            unpriced_calls: if is_given { 0 } else { used.unpriced_calls },
+            ..used
+        }
+    }
+
+    fn cut(&self, settings: &Settings, prompt: u64, received: Unfinished) -> Amounts {
+        let mut usage = received.usage;
+        if usage.input_tokens == 0 {
+            usage.input_tokens = prompt;
+        }
+        // Providers tell the output at the end: until then, their number may be that of the first
+        // piece.
+        usage.output_tokens = usage.output_tokens.max(tokens(received.text_len));
+        self.priced(settings, &Metadata::default(), usage)
+    }
+
+    fn priced(&self, settings: &Settings, metadata: &Metadata, usage: Usage) -> Amounts {
+        let cost = self.limits.cost_of(settings, metadata, usage);
+        Amounts {
+            tokens: usage.total(),
+            cost: cost.billionths.unwrap_or(self.held.cost),
+            unpriced_calls: u64::from(!cost.is_priced),
+            ..Amounts::default()
+        }
+    }
 }

@@ -14,14 +14,14 @@
 //! | is dropped, cancelled, refused or stopped by a time limit before it reaches the model | nothing |
 //! | is dropped, cancelled or stopped afterwards, or its connection breaks in a stream | one call, and what is known: the tokens that the provider told, and for what it did not tell a fourth of the bytes of the prompt and of what was received |
 //! | fails otherwise | one call, and no tokens |
-//! | is interrupted | nothing: it has not run |
+//! | is interrupted before it reaches the model | nothing: it has not run |
 //! | is answered by a [replay](tower_agent::call::Origin::Replay), as of a cache inside | nothing; but there must be room for it |
 //!
-//! All attempts count that the budget is around: a call that is tried again is one call, with the
-//! tokens of each attempt. Registered as a bundle, which is the usual way, the budget also looks
-//! directly around the model and the tools. It sees there which calls reach them, and what a model
-//! used whose response a callback then refused or replaced. As a callback or a layer of its own, it
-//! takes each call that passes it for one that reaches the model.
+//! What is charged are the [attempts](tower_agent::call::Attempts) that the run itself knows of, as
+//! its [usage](tower_agent::RunContext::usage) does. All of them count that the budget is around: a
+//! call that is tried again is one call, with the tokens of each attempt, also of one whose answer
+//! was refused, replaced or lost to another, in layers or inside of what the agent has for its
+//! model.
 //!
 //! An attempt that is cut and not streamed is charged its prompt, as is a model that was still
 //! thinking, unseen: against a client that hangs up again and again, limit the model calls as well.
@@ -110,7 +110,6 @@ mod model_price;
 mod part;
 mod price_table;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -122,16 +121,15 @@ pub use self::model_price::ModelPrice;
 pub use self::part::BudgetPart;
 pub use self::price_table::{PriceTable, UnknownModel, UnknownPrice};
 
-pub(crate) use self::meter::is_cut;
-
 use self::account::{Amounts, Reservation};
+use self::meter::Meter;
+use crate::estimate::prompt_tokens;
 use crate::lock::lock;
-use tower_agent::call::{Extensions, Origin, Request};
-use tower_agent::callback::{Action, Bundle, Callback, Outcome, before_tool};
+use tower_agent::call::{AttemptEnd, Attempts, Extensions, Origin, Request};
+use tower_agent::callback::{Action, Bundle, Callback, Outcome};
 use tower_agent::context::{EffectLog, RunContext};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::{ModelRequest, ModelResponse};
-use tower_agent::stream::{DeltaSender, Unfinished};
 use tower_agent::tool::{ToolRequest, ToolResponse};
 use tower_agent::{AgentRequest, AgentResponse};
 
@@ -160,8 +158,6 @@ use tower_agent::{AgentRequest, AgentResponse};
 #[derive(Clone, Debug)]
 pub struct Budget {
     config: Arc<BudgetConfig>,
-    /// Callbacks directly around the model and the tools note the attempts.
-    has_meter: bool,
 }
 
 #[derive(Debug)]
@@ -246,7 +242,6 @@ impl Budget {
         };
         Self {
             config: Arc::new(config),
-            has_meter: false,
         }
     }
 
@@ -274,7 +269,6 @@ impl Budget {
         };
         Self {
             config: Arc::new(config),
-            ..self
         }
     }
 
@@ -409,12 +403,15 @@ impl Budget {
         Ok(())
     }
 
-    /// Stores a call's reservation with the call.
-    fn attach(&self, extensions: &mut Extensions, reservation: Reservation, streamed: usize) {
-        // Without a meter, the call itself is the attempt, and what is inside was ready for it.
-        if !self.has_meter {
-            reservation.reach();
-        }
+    /// Stores a call's reservation with the call, whose attempts it follows from here on.
+    fn attach<R: Request>(
+        &self,
+        request: &mut R,
+        reservation: Reservation,
+        extensions: impl FnOnce(&mut R) -> &mut Extensions,
+    ) {
+        let attempts = request.attempts().map(Attempts::follow);
+        let extensions = extensions(request);
         let mut reservations = extensions
             .get::<Reservations>()
             .cloned()
@@ -426,7 +423,7 @@ impl Budget {
             .retain(|(budget, _)| !Arc::ptr_eq(&budget.config, &self.config));
         let held = Arc::new(Held {
             reservation,
-            streamed,
+            attempts: attempts.unwrap_or_default(),
         });
         reservations.0.push((self.clone(), held));
         extensions.insert(reservations);
@@ -438,71 +435,6 @@ impl Budget {
             .find(|(budget, _)| Arc::ptr_eq(&budget.config, &self.config))
             .map(|(_, held)| &**held)
     }
-
-    /// Notes that a call reaches the model or the tool.
-    fn reach(&self, extensions: &Extensions) {
-        if let Some(held) = self.held(extensions) {
-            held.reservation.reach();
-        }
-    }
-
-    /// Notes the end of an attempt. `used` computes, with the prices of the account, what one with
-    /// a response has used of its reservation.
-    fn note<T>(
-        &self,
-        extensions: &Extensions,
-        outcome: Outcome<'_, T>,
-        used: impl FnOnce(&Limits, &T, Amounts) -> Amounts,
-    ) {
-        let Some(Held { reservation, .. }) = self.held(extensions) else {
-            return;
-        };
-        let prices = reservation.prices();
-        match outcome {
-            Outcome::Done(response) => reservation.answer(|held| used(prices, response, held)),
-            Outcome::Failed(error) if !meter::is_cut(error) => reservation.fail(),
-            // An attempt without an end was cut; so is one with an outcome that is newer than this
-            // crate.
-            _ => {}
-        }
-    }
-
-    /// Settles a call. `is_replay` says whether a response is that of another call, `used` computes
-    /// what one has used of the reservation, and `cut` what attempts without an end have used, with
-    /// the number of attempts that were streamed and did not finish before the call.
-    fn close<T>(
-        &self,
-        extensions: &Extensions,
-        outcome: Outcome<'_, T>,
-        is_replay: impl FnOnce(&T) -> bool,
-        used: impl FnOnce(&Limits, &T, Amounts) -> Amounts,
-        cut: impl FnOnce(&Limits, u32, usize, Amounts) -> Amounts,
-    ) {
-        let Some(Held {
-            reservation,
-            streamed,
-        }) = self.held(extensions)
-        else {
-            return;
-        };
-        let prices = reservation.prices();
-        match outcome {
-            Outcome::Failed(error) if error.kind() == ErrorKind::Interrupted => {
-                reservation.release();
-            }
-            // Without a meter, nothing is known but the response.
-            Outcome::Done(response)
-                if is_replay(response) && (!self.has_meter || reservation.reached() == 0) =>
-            {
-                reservation.release();
-            }
-            // Without a meter, the call itself is the attempt.
-            _ if !self.has_meter => self.note(extensions, outcome, used),
-            Outcome::Done(response) => reservation.respond(|held| used(prices, response, held)),
-            _ => {}
-        }
-        reservation.settle(|attempts, held| cut(prices, attempts, *streamed, held));
-    }
 }
 
 /// The reservations of one call, one for each budget.
@@ -512,33 +444,59 @@ struct Reservations(Vec<(Budget, Arc<Held>)>);
 /// The share of a budget that is held for one call.
 struct Held {
     reservation: Reservation,
-    /// How many streamed attempts of the call had not finished before: they are not in it.
-    streamed: usize,
+    attempts: Attempts,
 }
 
-/// The reservations of a call at which a service makes several attempts side by side. A budget
-/// outside of it takes them for one.
-pub(crate) struct Bill(Vec<(Arc<Held>, u32)>);
-
-impl Bill {
-    pub(crate) fn open(extensions: &Extensions) -> Self {
-        let reservations = extensions.get::<Reservations>();
-        let held = reservations.iter().flat_map(|reservations| &reservations.0);
-        Self(
-            held.map(|(_, held)| (held.clone(), held.reservation.reached()))
-                .collect(),
-        )
-    }
-
-    /// Charges this many attempts more that were cut.
-    pub(crate) fn charge_cut(&self, attempts: u32) {
-        for (held, reached) in &self.0 {
-            // A meter inside of the service has seen each of them.
-            let has_meter_inside = *reached == 0 || held.reservation.reached() > *reached;
-            if !has_meter_inside {
-                (0..attempts).for_each(|_| held.reservation.reach());
-            }
+impl Held {
+    /// Settles a call. `response` is that of the call, if it has one. `given` computes what one has
+    /// used that is of no attempt, and `prompt` the tokens of the request.
+    fn settle<T>(
+        &self,
+        response: Option<(&T, Origin)>,
+        given: impl FnOnce(&Meter<'_>, &T) -> Amounts,
+        prompt: impl Fn() -> u64,
+    ) {
+        if !self.reservation.is_open() {
+            return;
         }
+        let attempts = self.attempts.list();
+        // A tool or an agent that waits for an answer is called again with it.
+        let has_run = attempts
+            .iter()
+            .any(|attempt| attempt.end != AttemptEnd::Failed(ErrorKind::Interrupted));
+        let is_answered = response.is_some_and(|(_, origin)| origin != Origin::Replay);
+        if !has_run && !is_answered {
+            self.reservation.release();
+            return;
+        }
+        let mut ends = attempts.iter().map(|attempt| attempt.end);
+        let has_answer = ends.any(|end| end == AttemptEnd::Answered);
+        self.reservation.settle(|held| {
+            let limits = self.reservation.prices();
+            let meter = Meter { limits, held };
+            let mut used = meter.used(&attempts, prompt);
+            if let Some((response, _)) = response
+                && !has_answer
+            {
+                used += given(&meter, response);
+            }
+            used
+        });
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Of an attempt that failed: a call that has ended or was dropped is settled.
+        self.settle::<()>(None, |_, ()| Amounts::default(), || 0);
+    }
+}
+
+/// Returns the response of a call that has one.
+fn done<T>(outcome: Outcome<'_, T>) -> Option<&T> {
+    match outcome {
+        Outcome::Done(response) => Some(response),
+        _ => None,
     }
 }
 
@@ -682,23 +640,18 @@ impl Callback<ModelRequest> for Budget {
             }
         };
         self.log(&run, request.context(), &mut reservation)?;
-        let streamed = unfinished(request).len();
-        self.attach(request.extensions_mut(), reservation, streamed);
+        self.attach(request, reservation, ModelRequest::extensions_mut);
         Ok(Action::Continue)
     }
 
     fn on_end(&self, request: &ModelRequest, outcome: Outcome<'_, ModelResponse>) {
-        self.close(
-            request.extensions(),
-            outcome,
-            |response| response.origin() == Origin::Replay,
-            |prices, response, held| meter::used(prices, request, response, held),
-            |prices, attempts, streamed, held| {
-                let unfinished = unfinished(request);
-                let unfinished = unfinished.get(streamed..).unwrap_or_default();
-                meter::cut(prices, request, attempts, unfinished, held)
-            },
-        );
+        if let Some(held) = self.held(request.extensions()) {
+            held.settle(
+                done(outcome).map(|response| (response, response.origin())),
+                |meter, response| meter.given(request, response),
+                || prompt_tokens(request),
+            );
+        }
     }
 
     fn is_guard(&self) -> bool {
@@ -716,7 +669,7 @@ impl Callback<ToolRequest> for Budget {
         }) {
             Ok(mut reservation) => {
                 self.log(&run, request.context(), &mut reservation)?;
-                self.attach(request.extensions_mut(), reservation, 0);
+                self.attach(request, reservation, ToolRequest::extensions_mut);
             }
             Err(exceeded) => {
                 self.exceed(request.context(), exceeded)?;
@@ -732,13 +685,10 @@ impl Callback<ToolRequest> for Budget {
     }
 
     fn on_end(&self, request: &ToolRequest, outcome: Outcome<'_, ToolResponse>) {
-        self.close(
-            request.extensions(),
-            outcome,
-            |response| response.origin() == Origin::Replay,
-            |_, _, _| Amounts::default(),
-            |_, _, _, _| Amounts::default(),
-        );
+        if let Some(held) = self.held(request.extensions()) {
+            let response = done(outcome).map(|response| (response, response.origin()));
+            held.settle(response, |_, _| Amounts::default(), || 0);
+        }
     }
 
     fn is_guard(&self) -> bool {
@@ -748,53 +698,11 @@ impl Callback<ToolRequest> for Budget {
 
 impl From<Budget> for Bundle {
     fn from(budget: Budget) -> Self {
-        let budget = Budget {
-            has_meter: true,
-            ..budget
-        };
-        let of_tools = budget.clone();
-        let meter = before_tool(move |request| of_tools.reach(request.extensions()));
         Self::new()
             .on_agent(budget.clone())
             .on_model(budget.clone())
-            .on_tool(budget.clone())
-            .innermost_model(Meter(budget))
-            .innermost_tool(meter.named("Budget").guard())
+            .on_tool(budget)
     }
-}
-
-/// Notes, directly around the model, which calls reach it, and what each attempt used.
-struct Meter(Budget);
-
-#[diagnostic::do_not_recommend]
-impl Callback<ModelRequest> for Meter {
-    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
-        self.0.reach(request.extensions());
-        Ok(Action::Continue)
-    }
-
-    fn on_end(&self, request: &ModelRequest, outcome: Outcome<'_, ModelResponse>) {
-        self.0
-            .note(request.extensions(), outcome, |prices, response, held| {
-                meter::used(prices, request, response, held)
-            });
-    }
-
-    fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed("Budget")
-    }
-
-    fn is_guard(&self) -> bool {
-        true
-    }
-}
-
-/// Returns what was received of the attempts at a call that did not finish.
-fn unfinished(request: &ModelRequest) -> Vec<Unfinished> {
-    request
-        .delta_sender()
-        .map(DeltaSender::unfinished)
-        .unwrap_or_default()
 }
 
 /// Returns what a model call may spend.

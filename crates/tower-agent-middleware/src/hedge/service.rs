@@ -11,9 +11,8 @@ use tower::util::{Oneshot, ServiceExt};
 
 use super::plan::HedgePlan;
 use super::race::Race;
-use crate::budget::{self, Bill};
 use crate::ours::ours;
-use tower_agent::call::admit;
+use tower_agent::call::{Reached, admit};
 use tower_agent::error::{BoxError, CallSite, Error, Result};
 use tower_agent::model::{ModelRequest, ModelResponse, ServerToolKind};
 
@@ -51,9 +50,10 @@ where
         let may_hedge = is_repeatable(&request) && (self.plan.may_hedge)(&request);
         let begun = Instant::now();
         let due = may_hedge.then(|| begun + self.plan.delay.next());
-        let bill = Bill::open(request.extensions());
         let site = CallSite::of(&request);
-        let first = self.inner.call(race.enter(request.clone(), FIRST));
+        let mut sent = race.enter(request.clone(), FIRST);
+        let reached = Reached::begin(&mut sent);
+        let first = self.inner.call(sent);
         ResponseFuture {
             first: Some(first),
             second: None,
@@ -63,11 +63,10 @@ where
                 due,
                 plan: self.plan.clone(),
                 race,
-                bill: Some(bill),
+                reached: [Some(reached), None],
                 site,
                 begun: [Some(begun), None],
                 running: 1,
-                cut: 0,
                 failed: None,
             },
         }
@@ -103,8 +102,21 @@ pin_project! {
         second: Option<Oneshot<S, ModelRequest>>,
         #[pin]
         sleep: Option<Sleep>,
-        // Dropped after the attempts, which are then known to have ended.
         progress: HedgeProgress<S>,
+    }
+
+    impl<S> PinnedDrop for ResponseFuture<S>
+    where
+        S: Service<ModelRequest>,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            // Each with what its own stream had brought.
+            this.first.set(None);
+            this.progress.reached[0] = None;
+            this.second.set(None);
+            this.progress.reached[1] = None;
+        }
     }
 }
 
@@ -116,14 +128,12 @@ struct HedgeProgress<S> {
     due: Option<Instant>,
     plan: HedgePlan,
     race: Arc<Race>,
-    /// `None` once the call has ended.
-    bill: Option<Bill>,
+    /// The attempts that run.
+    reached: [Option<Reached>; 2],
     site: CallSite,
     /// The times at which attempts have begun that have no output so far.
     begun: [Option<Instant>; 2],
     running: u32,
-    /// The attempts that were cut while the model may have worked for them.
-    cut: u32,
     /// The error of an attempt that failed while the other went on.
     failed: Option<Error>,
 }
@@ -201,7 +211,9 @@ impl<S: Service<ModelRequest> + Clone> HedgeProgress<S> {
         tracing::debug!(call = %self.site, "second attempt started");
         self.begun[1] = Some(Instant::now());
         self.running += 1;
-        Some(service.oneshot(self.race.enter(request, SECOND)))
+        let mut sent = self.race.enter(request, SECOND);
+        self.reached[1] = Some(Reached::begin(&mut sent));
+        Some(service.oneshot(sent))
     }
 }
 
@@ -222,6 +234,10 @@ impl<S> HedgeProgress<S> {
     /// Ends an attempt, and returns the result of the call if it is decided.
     fn end(&mut self, attempt: u8, result: Result<ModelResponse>) -> Option<Result<ModelResponse>> {
         self.running -= 1;
+        let mut result = result;
+        if let Some(mut reached) = self.reached[usize::from(attempt - 1)].take() {
+            reached.end::<ModelRequest>(&mut result);
+        }
         let error = match result {
             Ok(response) => {
                 self.observe(attempt);
@@ -229,9 +245,6 @@ impl<S> HedgeProgress<S> {
             }
             Err(error) => error,
         };
-        if budget::is_cut(&error) {
-            self.cut += 1;
-        }
         // The time of a failure says nothing about that of an answer.
         self.begun[usize::from(attempt - 1)] = None;
         // An ending holds for the whole run. Behind its output, an attempt is the call.
@@ -260,7 +273,7 @@ impl<S> HedgeProgress<S> {
         tracing::debug!(call = %self.site, attempt, "attempt dropped: the other has output");
         self.observe(attempt);
         self.running -= 1;
-        self.cut += 1;
+        self.reached[usize::from(attempt - 1)] = None;
     }
 
     /// Ends the call, after its attempts.
@@ -268,25 +281,8 @@ impl<S> HedgeProgress<S> {
         // The other one, if it was running.
         self.observe(FIRST);
         self.observe(SECOND);
-        let is_cut = result.as_ref().err().is_some_and(budget::is_cut);
-        self.charge(is_cut);
+        self.reached = [None, None];
         result
-    }
-
-    fn charge(&mut self, is_cut: bool) {
-        let cut = self.cut + self.running;
-        // A budget outside charges the call as one attempt, and knows of no other.
-        let charged_outside = u32::from(is_cut);
-        if let Some(bill) = self.bill.take() {
-            bill.charge_cut(cut.saturating_sub(charged_outside));
-        }
-    }
-}
-
-impl<S> Drop for HedgeProgress<S> {
-    fn drop(&mut self) {
-        // Of a call that was dropped. After its end there is no bill any more.
-        self.charge(true);
     }
 }
 

@@ -78,7 +78,7 @@ async fn an_answer_in_the_models_place_is_charged_no_tokens() {
     }
     assert_eq!(taken(account.used()), (2, 0, 0.0));
 
-    // One that replaces the model's own, and says nothing of tokens, hides what that took.
+    // One that replaces the model's own, and says nothing of tokens, does not hide what that took.
     let model = answering(answer().with_usage(Usage::new(1, 1)));
     let replaced = Callbacks::new()
         .with(after_model(move |_, _| Action::Respond(answer())))
@@ -87,7 +87,7 @@ async fn an_answer_in_the_models_place_is_charged_no_tokens() {
         .oneshot(tokens(100))
         .await
         .unwrap();
-    assert_eq!(taken(account.used()), (3, 100, 10.0));
+    assert_eq!(taken(account.used()), (3, 2, 0.2));
 }
 
 #[tokio::test]
