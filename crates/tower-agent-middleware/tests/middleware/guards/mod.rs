@@ -11,6 +11,7 @@ mod fallback;
 mod flow;
 mod guardrail;
 mod hedge;
+mod ledger;
 mod loop_guard;
 mod mock;
 mod pool;
