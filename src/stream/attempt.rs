@@ -36,6 +36,8 @@ struct Reader {
     seen: MessageBuilder,
     /// The output of the attempt, for the call if it does not finish.
     received: Unfinished,
+    /// It shows the output of another call, which has used what there was to use.
+    is_replay: bool,
 }
 
 /// Emits what is visible of the attempt.
@@ -89,6 +91,7 @@ impl Attempt {
         emitter: EventEmitter,
         call: Arc<CallHandle>,
         frames: Option<&Arc<Frame>>,
+        is_replay: bool,
     ) -> Self {
         let mappers = Mappers::new(frames);
         // Numbered when it is opened: an attempt may replace one that had finished before that.
@@ -105,16 +108,24 @@ impl Attempt {
             mapped: Vec::new(),
             seen: MessageBuilder::default(),
             received: Unfinished::default(),
+            is_replay,
         };
         let reader = OnDrop::new(reader, |reader| {
             let Reader {
-                emitter, received, ..
+                emitter,
+                received,
+                is_replay,
+                ..
             } = reader;
+            let received = match is_replay {
+                true => Unfinished::default(),
+                false => *received,
+            };
             // Not taken back yet: it stays visible until another attempt has output, or the call
             // ends without one.
             emitter
                 .call
-                .look(|call| call.abandon(emitter.number, *received));
+                .look(|call| call.abandon(emitter.number, received));
         });
         Self {
             draft: MessageBuilder::default(),

@@ -95,10 +95,22 @@ impl DeltaSender {
     /// Starts an attempt at a response; a provider does so once for each call.
     #[must_use]
     pub fn open(&self) -> Attempt {
+        self.attempt(false)
+    }
+
+    /// Starts an attempt that shows the output of another call as it comes, for a layer that
+    /// answers with it: if the attempt does not finish, nothing was used for it.
+    #[must_use]
+    pub fn open_replay(&self) -> Attempt {
+        self.attempt(true)
+    }
+
+    fn attempt(&self, is_replay: bool) -> Attempt {
         Attempt::new(
             self.emitter.clone(),
             self.call.clone(),
             self.frames.as_ref(),
+            is_replay,
         )
     }
 

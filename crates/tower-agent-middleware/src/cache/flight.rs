@@ -351,7 +351,7 @@ impl<T: Clone + Send + Sync + 'static> Flight<T> {
                     // A name could be in the pieces to come, when those so far have been read.
                     _ if !self.is_live(request) => attempt = None,
                     (Step::Piece(piece), Some(sink)) => {
-                        let attempt = attempt.get_or_insert_with(|| sink.open());
+                        let attempt = attempt.get_or_insert_with(|| sink.open_replay());
                         attempt.send(piece).await?;
                     }
                     (Step::Discarded, _) => attempt = None,

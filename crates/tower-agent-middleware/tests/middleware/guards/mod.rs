@@ -12,6 +12,7 @@ mod flow;
 mod guardrail;
 mod hedge;
 mod ledger;
+mod ledger_trees;
 mod loop_guard;
 mod mock;
 mod pool;
