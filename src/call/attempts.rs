@@ -7,13 +7,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::request::Request;
-use crate::context::RunContext;
-use crate::error::{Error, ErrorKind, Result};
+use crate::context::Extensions;
+use crate::error::ErrorKind;
 use crate::lock::lock;
 use crate::message::{Metadata, Usage};
-use crate::model::Settings;
-use crate::stream::{Received, Unfinished};
+use crate::stream::Unfinished;
 
 /// The attempts at a call that have reached a model or a tool: for a callback or a layer that
 /// charges, or reports, what a call has used. Clones belong to the same call.
@@ -55,10 +53,20 @@ use crate::stream::{Received, Unfinished};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Attempts {
-    page: Option<Arc<Page>>,
-    /// The call is inside the model or the tool of an agent, where every response counts that is
-    /// not marked.
-    is_at_target: bool,
+    pub(super) page: Option<Arc<Page>>,
+    pub(super) place: AttemptPlace,
+}
+
+/// Where a request is, on its way to the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum AttemptPlace {
+    /// In no agent: what is followed here is taken for the target.
+    #[default]
+    Alone,
+    /// In the stack of an agent, which has its target inside.
+    InStack,
+    /// Inside the target, where every response counts that is not marked.
+    AtTarget,
 }
 
 /// One attempt at a call that has reached its target.
@@ -72,8 +80,10 @@ pub struct Attempted {
     /// The length of what a stream without an end had brought, in bytes: of the text, the reasoning
     /// and the arguments.
     pub text_len: usize,
-    /// The settings that a model was asked with.
-    pub settings: Option<Arc<Settings>>,
+    /// What the request says that reached the target, as it
+    /// [describes itself](super::Request::describe): of a model call its
+    /// `Arc<`[`Settings`](crate::Settings)`>`.
+    pub request: Extensions,
     /// What the provider says of its response.
     pub metadata: Metadata,
 }
@@ -107,13 +117,13 @@ pub enum AttemptEnd {
 
 /// The entries of one call, which are entries of the calls around it as well.
 #[derive(Debug, Default)]
-struct Page {
-    entries: Mutex<Vec<Arc<Entry>>>,
+pub(super) struct Page {
+    entries: Mutex<Vec<Arc<LedgerEntry>>>,
     outer: Option<Arc<Self>>,
 }
 
 #[derive(Debug, Default)]
-struct Entry(Mutex<EntryState>);
+pub(super) struct LedgerEntry(Mutex<EntryState>);
 
 #[derive(Debug, Default)]
 struct EntryState {
@@ -123,6 +133,14 @@ struct EntryState {
 }
 
 impl Attempts {
+    /// Creates those of a call that an agent makes of its own target.
+    pub(crate) const fn in_stack() -> Self {
+        Self {
+            page: None,
+            place: AttemptPlace::InStack,
+        }
+    }
+
     /// Follows the call from here on: what this returns has the attempts of everything inside.
     ///
     /// Meant for a `before`, or a layer before it passes the request on.
@@ -149,7 +167,7 @@ impl Attempts {
 }
 
 impl Page {
-    fn inside(outer: Option<Arc<Self>>) -> Arc<Self> {
+    pub(super) fn inside(outer: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
             entries: Mutex::default(),
             outer,
@@ -157,232 +175,39 @@ impl Page {
     }
 
     /// Adds an entry here and in the pages around this one.
-    fn add(&self, attempted: Attempted) -> Arc<Entry> {
+    pub(super) fn add(&self, attempted: Attempted) -> Arc<LedgerEntry> {
         let state = EntryState {
             attempted,
             is_void: false,
         };
-        let entry = Arc::new(Entry(Mutex::new(state)));
+        let entry = Arc::new(LedgerEntry(Mutex::new(state)));
         for page in std::iter::successors(Some(self), |page| page.outer.as_deref()) {
             lock(&page.entries).push(entry.clone());
         }
         entry
     }
-}
 
-/// An attempt at a call, for a layer that makes several of them: from before the call of the inner
-/// service until its result. If it is dropped before [`end`](Self::end), the attempt was cut.
-///
-/// What is inside may be ours, and has its own entries then. So it does no harm to note an attempt
-/// more than once.
-///
-/// ```
-/// use tower::{Service, ServiceExt};
-/// use tower_agent::call::Reached;
-/// use tower_agent::model::ModelService;
-/// use tower_agent::{BoxError, ModelRequest, ModelResponse};
-///
-/// /// Asks twice, and takes the shorter answer.
-/// async fn shorter(
-///     model: impl ModelService,
-///     request: ModelRequest,
-/// ) -> Result<ModelResponse, BoxError> {
-///     let mut answers = Vec::new();
-///     for _ in 0..2 {
-///         let mut request = request.clone();
-///         let mut reached = Reached::begin(&mut request);
-///         let result = model.clone().oneshot(request).await.map_err(Into::into);
-///         let mut result = result.map_err(tower_agent::Error::from);
-///         reached.end::<ModelRequest>(&mut result);
-///         answers.push(result?);
-///     }
-///     let shortest = answers.into_iter().min_by_key(|answer| answer.text().len());
-///     shortest.ok_or_else(|| "two answers".into())
-/// }
-/// # drop(shorter::<tower_agent::model::BoxModel>);
-/// ```
-#[derive(Debug)]
-#[must_use = "an attempt that is dropped was cut"]
-pub struct Reached(Option<Box<(RunContext, OpenAttempt)>>);
-
-impl Reached {
-    /// Begins an attempt. Pass on the same request, so that what is inside knows of it.
-    pub fn begin<R: Request>(request: &mut R) -> Self {
-        let attempt = OpenAttempt::begin(request, false);
-        Self(attempt.map(|attempt| Box::new((request.context().clone(), attempt))))
-    }
-
-    /// Ends the attempt with its result. Marks a response as counted.
-    pub fn end<R: Request>(&mut self, result: &mut Result<R::Response>) {
-        if let Some(reached) = self.0.take() {
-            let (context, attempt) = *reached;
-            attempt.end::<R>(&context, result.as_mut().map_err(|error| &*error));
-        }
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.entries).is_empty()
     }
 }
 
-impl Drop for Reached {
-    fn drop(&mut self) {
-        if let Some(reached) = self.0.take() {
-            let (context, attempt) = *reached;
-            attempt.cut(&context);
-        }
-    }
-}
-
-/// An attempt that crosses one boundary.
-#[derive(Debug)]
-pub(crate) struct OpenAttempt {
-    /// Every response counts that is not marked.
-    is_at_target: bool,
-    /// What was received of attempts without an end.
-    received: Option<Received>,
-    /// Boxed: most calls are followed by nobody.
-    opened: Option<Box<Opened>>,
-}
-
-#[derive(Debug)]
-struct Opened {
-    entry: Arc<Entry>,
-    /// Where the entries of what is inside are.
-    inside: Arc<Page>,
-    settings: Option<Arc<Settings>>,
-}
-
-impl OpenAttempt {
-    /// Begins an attempt. `is_target` says that this is the model or the tool of an agent. Returns
-    /// `None` if nobody counts it.
-    #[inline]
-    pub(crate) fn begin<R: Request>(request: &mut R, is_target: bool) -> Option<Self> {
-        let mut is_at_target = is_target;
-        let mut is_followed = false;
-        if let Some(attempts) = request.attempts() {
-            attempts.is_at_target |= is_target;
-            is_at_target = attempts.is_at_target;
-            is_followed = attempts.page.is_some();
-        }
-        if !is_at_target && !is_followed {
-            return None;
-        }
-        Some(Self {
-            is_at_target,
-            received: request.delta_sender().map(|sender| sender.received()),
-            opened: if is_followed { open(request) } else { None },
-        })
+impl LedgerEntry {
+    /// Sets the end of the attempt.
+    pub(super) fn end(&self, end: AttemptEnd) {
+        lock(&self.0).attempted.end = end;
     }
 
-    /// Ends the attempt.
-    #[inline]
-    pub(crate) fn end<R: Request>(
-        self,
-        context: &RunContext,
-        result: Result<&mut R::Response, &Error>,
-    ) {
-        let received = self.count_received(context);
-        let has_entries_inside = self.opened.as_ref().is_some_and(|open| open.has_entries());
-        let mut answered = None;
-        let mut failed = None;
-        match result {
-            // Outside the agent's model, what has entries inside is theirs, also if a layer has made
-            // the response anew, without the mark.
-            Ok(_) if !self.is_at_target && has_entries_inside => {}
-            Ok(response) => {
-                if R::count(response) {
-                    let usage = R::usage(response);
-                    if self.is_at_target {
-                        context.add_usage(usage);
-                    }
-                    answered = Some((usage, R::metadata(response)));
-                }
-            }
-            Err(error) => failed = Some(error.kind()),
-        }
-        if let Some(opened) = self.opened {
-            opened.end(answered, failed.map(ended), &received);
-        }
+    /// Sets what the target has answered.
+    pub(super) fn answer(&self, usage: Usage, metadata: Option<&Metadata>) {
+        let attempted = &mut lock(&self.0).attempted;
+        attempted.end = AttemptEnd::Answered;
+        attempted.usage = usage;
+        attempted.metadata = metadata.cloned().unwrap_or_default();
     }
 
-    /// Ends an attempt that was dropped. What runs inside must have been dropped before.
-    #[cold]
-    pub(crate) fn cut(self, context: &RunContext) {
-        let received = self.count_received(context);
-        if let Some(opened) = self.opened {
-            opened.end(None, Some(AttemptEnd::Cut), &received);
-        }
-    }
-
-    /// Counts what was received of attempts without an end, and returns it.
-    #[inline]
-    fn count_received(&self, context: &RunContext) -> Vec<Unfinished> {
-        let received = self.received.as_ref().map(Received::take);
-        let received = received.unwrap_or_default();
-        for unfinished in &received {
-            context.add_usage(unfinished.usage);
-        }
-        received
-    }
-}
-
-// Apart, so that the usual case stays small at each call site.
-#[cold]
-fn open<R: Request>(request: &mut R) -> Option<Box<Opened>> {
-    let settings = request.model_settings().cloned();
-    let attempts = request.attempts()?;
-    let page = attempts.page.take()?;
-    let entry = page.add(Attempted {
-        settings: settings.clone(),
-        ..Attempted::default()
-    });
-    let inside = Page::inside(Some(page));
-    attempts.page = Some(inside.clone());
-    Some(Box::new(Opened {
-        entry,
-        inside,
-        settings,
-    }))
-}
-
-impl Opened {
-    fn has_entries(&self) -> bool {
-        !lock(&self.inside.entries).is_empty()
-    }
-
-    /// Ends the entry. `received` are streams without an end, each of which is an attempt.
-    fn end(
-        &self,
-        answered: Option<(Usage, Option<&Metadata>)>,
-        failed: Option<AttemptEnd>,
-        received: &[Unfinished],
-    ) {
-        for (index, unfinished) in received.iter().enumerate() {
-            // The error is that of the last.
-            let is_last = index + 1 == received.len();
-            self.inside.add(Attempted {
-                end: failed.filter(|_| is_last).unwrap_or_default(),
-                usage: unfinished.usage,
-                text_len: unfinished.text_len,
-                settings: self.settings.clone(),
-                metadata: Metadata::default(),
-            });
-        }
-        let has_entries = self.has_entries();
-        let mut state = lock(&self.entry.0);
-        match (answered, failed) {
-            (Some((usage, metadata)), _) => {
-                state.attempted.end = AttemptEnd::Answered;
-                state.attempted.usage = usage;
-                state.attempted.metadata = metadata.cloned().unwrap_or_default();
-            }
-            (None, Some(end)) if !has_entries => state.attempted.end = end,
-            // Of what is inside, or of a cache or a callback there.
-            (None, _) => state.is_void = true,
-        }
-    }
-}
-
-fn ended(error: ErrorKind) -> AttemptEnd {
-    match error {
-        ErrorKind::Timeout | ErrorKind::Cancelled => AttemptEnd::Cut,
-        kind => AttemptEnd::Failed(kind),
+    /// Removes the entry: it was no attempt, or several.
+    pub(super) fn remove(&self) {
+        lock(&self.0).is_void = true;
     }
 }

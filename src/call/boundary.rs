@@ -18,7 +18,7 @@ use pin_project_lite::pin_project;
 use sync_wrapper::SyncWrapper;
 use tower::Service;
 
-use super::attempts::OpenAttempt;
+use super::reached::OpenAttempt;
 use super::request::Request;
 use super::service::CallService;
 use crate::call_kind::CallKind;

@@ -9,15 +9,17 @@ mod boundary;
 mod counted;
 mod ending;
 mod failure;
+mod reached;
 mod request;
 mod service;
 mod witness;
 
-pub use self::attempts::{AttemptEnd, Attempted, Attempts, Reached};
+pub use self::attempts::{AttemptEnd, Attempted, Attempts};
 pub use self::boundary::{BoxCallFuture, BoxCallService};
 pub(crate) use self::counted::Counted;
 pub use self::ending::{admit, end_after_response, ending_after_response, is_waiting};
 pub use self::failure::tell_failure;
+pub use self::reached::Reached;
 pub use self::request::Request;
 pub use self::service::CallService;
 #[cfg(feature = "testing")]

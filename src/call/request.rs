@@ -4,14 +4,11 @@
 //! Request  ->  Result<Request::Response, Error>
 //! ```
 
-use std::sync::Arc;
-
 use super::attempts::Attempts;
 use crate::call_kind::{CallKind, Origin};
-use crate::context::RunContext;
+use crate::context::{Extensions, RunContext};
 use crate::error::{CallSite, Error, ErrorKind, Result};
 use crate::message::{Metadata, Usage};
-use crate::model::Settings;
 use crate::stream::{ConsumerWait, DeltaSender};
 
 /// A call that callbacks and layers can wrap.
@@ -105,10 +102,10 @@ pub trait Request: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Returns the settings that a model is asked with, on which the price of its answer may depend.
-    /// Defaults to `None`.
-    fn model_settings(&self) -> Option<&Arc<Settings>> {
-        None
+    /// Adds what the price of the call may depend on, for those who follow its
+    /// [attempts](Self::attempts). Adds nothing by default.
+    fn describe(&self, about: &mut Extensions) {
+        let _ = about;
     }
 
     /// Returns whether repeating the call does no harm, for layers that retry it. Defaults to

@@ -32,7 +32,7 @@ struct Used {
 #[derive(Default)]
 struct Failures {
     /// How many attempts have failed at each call.
-    counts: Vec<(Attempted, u32)>,
+    counts: Vec<(TriedCall, u32)>,
     /// The tokens that the calls of the agent had used by the last failure, or by the start of the
     /// turn.
     usage: Usage,
@@ -40,7 +40,7 @@ struct Failures {
 
 /// A call of an agent that may be attempted more than once.
 #[derive(PartialEq)]
-enum Attempted {
+enum TriedCall {
     Agent,
     /// The model call of the turn.
     Model,
@@ -48,7 +48,7 @@ enum Attempted {
     Tool(CallName),
 }
 
-impl Attempted {
+impl TriedCall {
     fn new(kind: CallKind, tool: Option<CallName>) -> Self {
         match (kind, tool) {
             (CallKind::Agent, _) => Self::Agent,
@@ -91,14 +91,14 @@ impl Tally {
         let mut failures = lock(&self.failures);
         failures
             .counts
-            .retain(|(call, _)| *call != Attempted::Model);
+            .retain(|(call, _)| *call != TriedCall::Model);
         failures.usage = usage;
     }
 
     /// Returns the number of attempts that have failed at a call: at the agent, at this tool call,
     /// or at the model call of the turn.
     pub(crate) fn failed_attempts(&self, kind: CallKind, tool: Option<CallName>) -> u32 {
-        let call = Attempted::new(kind, tool);
+        let call = TriedCall::new(kind, tool);
         let failures = lock(&self.failures);
         let mut counts = failures.counts.iter();
         let counted = counts.find(|(counted, _)| *counted == call);
@@ -108,14 +108,14 @@ impl Tally {
     /// Counts an attempt that has failed; returns its number, and the tokens of a model call that
     /// it has used.
     pub(crate) fn count_failure(&self, kind: CallKind, tool: Option<CallName>) -> (u32, Usage) {
-        let call = Attempted::new(kind, tool);
+        let call = TriedCall::new(kind, tool);
         let usage = self.own_usage();
         let mut failures = lock(&self.failures);
         let used = match call {
             // As a difference: layers inside may have made several calls for one attempt.
-            Attempted::Model => usage - std::mem::replace(&mut failures.usage, usage),
+            TriedCall::Model => usage - std::mem::replace(&mut failures.usage, usage),
             // Calls of a turn run at the same time, and the difference would be that of all.
-            Attempted::Agent | Attempted::Tool(_) => Usage::default(),
+            TriedCall::Agent | TriedCall::Tool(_) => Usage::default(),
         };
         let mut counts = failures.counts.iter_mut();
         match counts.find(|(counted, _)| *counted == call) {

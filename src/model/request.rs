@@ -73,7 +73,7 @@ impl ModelRequest {
             is_answered_by_tool: false,
             // Weak: a request that a callback keeps does not keep the serialised messages alive.
             earlier: written.into(),
-            attempts: Attempts::default(),
+            attempts: Attempts::in_stack(),
         }
     }
 
@@ -290,8 +290,8 @@ impl Request for ModelRequest {
         Some(&mut self.attempts)
     }
 
-    fn model_settings(&self) -> Option<&Arc<Settings>> {
-        Some(&self.settings)
+    fn describe(&self, about: &mut Extensions) {
+        about.insert(self.settings.clone());
     }
 
     fn refusal(&self, reason: impl Into<String>) -> Result<ModelResponse> {

@@ -45,7 +45,10 @@ impl ToolRequest {
     /// Creates a request in a new run of its own.
     #[must_use]
     pub fn new(call: ToolCall) -> Self {
-        Self::in_run(&RunContext::default(), &call, None, None)
+        Self {
+            attempts: Attempts::default(),
+            ..Self::in_run(&RunContext::default(), &call, None, None)
+        }
     }
 
     /// Creates the request of a call of a run, to be answered by this tool.
@@ -65,7 +68,7 @@ impl ToolRequest {
             tool: tool.cloned(),
             extensions: Extensions::new(),
             context: context.clone(),
-            attempts: Attempts::default(),
+            attempts: Attempts::in_stack(),
         }
     }
 

@@ -1,6 +1,8 @@
 //! Computes what the attempts at a model call have used.
 
-use tower_agent::call::{AttemptEnd, Attempted, Origin};
+use std::sync::Arc;
+
+use tower_agent::call::{AttemptEnd, Attempted};
 use tower_agent::message::{Metadata, Usage};
 use tower_agent::model::{ModelRequest, ModelResponse, Settings};
 use tower_agent::stream::Unfinished;
@@ -24,7 +26,7 @@ impl Meter<'_> {
         let mut prompt_tokens = None;
         for attempt in attempts {
             // Those of tools have none, and use no tokens of their own.
-            let Some(settings) = attempt.settings.as_deref() else {
+            let Some(settings) = attempt.request.get::<Arc<Settings>>() else {
                 continue;
             };
             used += match (attempt.end, attempt.unfinished()) {
@@ -48,22 +50,13 @@ impl Meter<'_> {
         self.priced(settings, &attempt.metadata, attempt.usage)
     }
 
-    /// Returns what a response has used that is of no attempt: that of a callback or a layer.
+    /// Returns what a response has used that a layer has given by itself.
     pub(super) fn given(&self, request: &ModelRequest, response: &ModelResponse) -> Amounts {
         let usage = response.usage();
-        let is_given = matches!(
-            response.origin(),
-            Origin::Before | Origin::Fallback | Origin::Replay
-        );
-        if usage.total() == 0 && !is_given {
+        if usage.total() == 0 {
             return self.held.without_calls();
         }
-        let used = self.priced(request.settings(), response.metadata(), usage);
-        Amounts {
-            // A response of a callback names no model and costs nothing.
-            unpriced_calls: if is_given { 0 } else { used.unpriced_calls },
-            ..used
-        }
+        self.priced(request.settings(), response.metadata(), usage)
     }
 
     fn cut(&self, settings: &Settings, prompt: u64, received: Unfinished) -> Amounts {

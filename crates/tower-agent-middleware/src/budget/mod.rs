@@ -125,7 +125,7 @@ use self::account::{Amounts, Reservation};
 use self::meter::Meter;
 use crate::estimate::prompt_tokens;
 use crate::lock::lock;
-use tower_agent::call::{AttemptEnd, Attempts, Extensions, Origin, Request};
+use tower_agent::call::{AttemptEnd, Attempts, Extensions, Request};
 use tower_agent::callback::{Action, Bundle, Callback, Outcome};
 use tower_agent::context::{EffectLog, RunContext};
 use tower_agent::error::{Error, ErrorKind, Result};
@@ -448,11 +448,11 @@ struct Held {
 }
 
 impl Held {
-    /// Settles a call. `response` is that of the call, if it has one. `given` computes what one has
-    /// used that is of no attempt, and `prompt` the tokens of the request.
+    /// Settles a call. `response` is that of the call, if it has one that is no replay. `given`
+    /// computes what one has used that is of no attempt, and `prompt` the tokens of the request.
     fn settle<T>(
         &self,
-        response: Option<(&T, Origin)>,
+        response: Option<&T>,
         given: impl FnOnce(&Meter<'_>, &T) -> Amounts,
         prompt: impl Fn() -> u64,
     ) {
@@ -464,8 +464,7 @@ impl Held {
         let has_run = attempts
             .iter()
             .any(|attempt| attempt.end != AttemptEnd::Failed(ErrorKind::Interrupted));
-        let is_answered = response.is_some_and(|(_, origin)| origin != Origin::Replay);
-        if !has_run && !is_answered {
+        if !has_run && response.is_none() {
             self.reservation.release();
             return;
         }
@@ -475,7 +474,7 @@ impl Held {
             let limits = self.reservation.prices();
             let meter = Meter { limits, held };
             let mut used = meter.used(&attempts, prompt);
-            if let Some((response, _)) = response
+            if let Some(response) = response
                 && !has_answer
             {
                 used += given(&meter, response);
@@ -492,12 +491,23 @@ impl Drop for Held {
     }
 }
 
-/// Returns the response of a call that has one.
-fn done<T>(outcome: Outcome<'_, T>) -> Option<&T> {
-    match outcome {
-        Outcome::Done(response) => Some(response),
-        _ => None,
-    }
+/// Returns the response of a call, if it has one. `is_given` says that a callback has given it
+/// instead of the target.
+fn answer<R: Request>(
+    outcome: Outcome<'_, R::Response>,
+    is_given: fn(&R::Response) -> bool,
+) -> Option<&R::Response> {
+    let Outcome::Done(response) = outcome else {
+        return None;
+    };
+    // A replay, perhaps one that a callback has changed, was counted with the call that was made.
+    let is_replay = is_counted::<R>(response) && !is_given(response);
+    (!is_replay).then_some(response)
+}
+
+/// Returns whether a response is that of an attempt, or known to be of none.
+fn is_counted<R: Request>(response: &R::Response) -> bool {
+    !R::count(&mut response.clone())
 }
 
 impl fmt::Debug for Scope {
@@ -647,8 +657,12 @@ impl Callback<ModelRequest> for Budget {
     fn on_end(&self, request: &ModelRequest, outcome: Outcome<'_, ModelResponse>) {
         if let Some(held) = self.held(request.extensions()) {
             held.settle(
-                done(outcome).map(|response| (response, response.origin())),
-                |meter, response| meter.given(request, response),
+                answer::<ModelRequest>(outcome, ModelResponse::is_given),
+                |meter, response| match is_counted::<ModelRequest>(response) {
+                    true => Amounts::default(),
+                    // A layer has answered, and nobody knows what it has asked.
+                    false => meter.given(request, response),
+                },
                 || prompt_tokens(request),
             );
         }
@@ -686,7 +700,7 @@ impl Callback<ToolRequest> for Budget {
 
     fn on_end(&self, request: &ToolRequest, outcome: Outcome<'_, ToolResponse>) {
         if let Some(held) = self.held(request.extensions()) {
-            let response = done(outcome).map(|response| (response, response.origin()));
+            let response = answer::<ToolRequest>(outcome, |_| false);
             held.settle(response, |_, _| Amounts::default(), || 0);
         }
     }

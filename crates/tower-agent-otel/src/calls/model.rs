@@ -6,7 +6,7 @@ use std::time::Duration;
 use opentelemetry::trace::{SpanRef, TraceContextExt};
 use opentelemetry::{Array, Context, KeyValue, StringValue, Value};
 use tokio::time::Instant;
-use tower_agent::call::CallKind;
+use tower_agent::call::{Attempts, CallKind};
 use tower_agent::message::Messages;
 use tower_agent::model::{ModelTarget, ResponseFormat};
 use tower_agent::stream::{ConsumerWait, Delta, Mapper};
@@ -73,7 +73,7 @@ impl Recorded for ModelRequest {
         }
         let has_span = context.span().is_recording();
         let watched = (has_span || telemetry.is_metered())
-            .then(|| Watched::new(telemetry, expected, has_span, request.consumer_wait()));
+            .then(|| Watched::new(telemetry, expected, has_span, request));
         if let Some(watched) = &watched {
             let extensions = request.extensions_mut();
             // The first is for the model, which reports its provider and name in it; the second is
@@ -113,6 +113,11 @@ impl Recorded for ModelRequest {
             telemetry.remember(&call.agent, &target);
         }
         let expected = &watched.0.expected;
+        // As the run counts them: also those whose answer was refused, or never came.
+        let attempts = watched.0.attempts.list();
+        let is_sent = !attempts.is_empty();
+        let used = attempts.iter().map(|attempt| attempt.usage);
+        let used = used.fold(Usage::default(), |sum, usage| sum + usage);
         let mut seen = watched.lock();
         let mut report = Report {
             model: target.model.clone(),
@@ -124,9 +129,9 @@ impl Recorded for ModelRequest {
             }
             span.set_attributes(target.changed_from(expected));
             span.set_attributes(std::mem::take(&mut seen.attributes));
-            span.set_attributes(usage(seen.usage.unwrap_or_default()));
+            span.set_attributes(usage(used));
             // A response of a callback or a cache has no finish reason of a model.
-            if seen.is_sent {
+            if is_sent {
                 let reason = seen.finish_reason.take();
                 let reason = reason.unwrap_or_else(|| NO_RESPONSE.to_owned());
                 report.finish_reason = Some(reason.clone());
@@ -167,7 +172,7 @@ impl Recorded for ModelRequest {
             record(&metrics.time_to_first_chunk, time, &attributes);
         }
         // A call that no model has received has spent nothing, and is not a call of zero tokens.
-        let usage = seen.is_sent.then(|| seen.usage.unwrap_or_default());
+        let usage = is_sent.then_some(used);
         if let Some(usage) = usage {
             metrics.count(usage, &attributes);
         }
@@ -239,16 +244,14 @@ struct Watch {
     target: ModelTarget,
     began: Instant,
     consumer: ConsumerWait,
+    attempts: Attempts,
     seen: Mutex<Seen>,
 }
 
 #[derive(Default)]
 struct Seen {
-    is_sent: bool,
     /// The attributes of the request that was sent last.
     attributes: Vec<KeyValue>,
-    /// The sum of all responses' usage.
-    usage: Option<Usage>,
     /// The finish reason of the response to the request that was sent last.
     finish_reason: Option<String>,
     model: Option<String>,
@@ -264,7 +267,7 @@ impl Watched {
         telemetry: &Arc<Telemetry>,
         expected: Target,
         has_span: bool,
-        consumer: ConsumerWait,
+        request: &mut ModelRequest,
     ) -> Self {
         Self(Arc::new(Watch {
             telemetry: telemetry.clone(),
@@ -272,7 +275,8 @@ impl Watched {
             expected,
             target: ModelTarget::default(),
             began: Instant::now(),
-            consumer,
+            consumer: request.consumer_wait(),
+            attempts: request.attempts().map(Attempts::follow).unwrap_or_default(),
             seen: Mutex::default(),
         }))
     }
@@ -315,7 +319,6 @@ impl Callback<ModelRequest> for Innermost {
         if seen.input.is_none() {
             seen.input = input;
         }
-        seen.is_sent = true;
         seen.attributes = attributes;
         // An attempt that fails has neither, not even those of the attempt before.
         seen.finish_reason = None;
@@ -335,8 +338,6 @@ impl Callback<ModelRequest> for Innermost {
     ) -> Result<Action<ModelResponse>> {
         if let Some(watched) = request.extensions().get::<Watched>() {
             let mut seen = watched.lock();
-            // A layer may send several requests in one call, and each has spent tokens.
-            seen.usage = Some(seen.usage.unwrap_or_default() + response.usage());
             seen.model = response.metadata().model.clone();
             if watched.0.has_span {
                 seen.finish_reason = Some(response.finish_reason().to_string());

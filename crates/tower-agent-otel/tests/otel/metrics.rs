@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
+use tower::{Layer, ServiceExt, service_fn};
 use tower_agent::callback::{Bundle, after_model, before_model, on_model_error, wrap_model};
 use tower_agent::stream::{Delta, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -455,4 +456,33 @@ async fn durations_say_how_a_call_has_failed() {
     }
     let calls = metrics.counts("gen_ai.invoke_agent.inference_calls", "error.type");
     assert_eq!(calls, [(String::new(), 1)].into());
+}
+
+/// What is inside of what an agent has for its model is seen by no callback around it.
+#[tokio::test]
+async fn tokens_of_answers_that_were_refused_inside_the_model_are_counted() {
+    let world = World::new();
+    let model = |turn: Turn| ScriptedModel::new([turn]);
+    let check = after_model(|_, _| Err::<(), _>(Error::new(ErrorKind::Provider, "no answer")));
+    let first = check.layer(model(Turn::from_text("as an AI").usage(usage(10, 4))));
+    let second = model(Turn::from_text("Paris").usage(usage(20, 7)));
+    let either = service_fn(move |request: ModelRequest| {
+        let (first, second) = (first.clone(), second.clone());
+        async move {
+            match first.oneshot(request.clone()).await {
+                Ok(response) => Ok(response),
+                Err(_) => second.oneshot(request).await,
+            }
+        }
+    });
+    let agent = Agent::builder(either)
+        .global_callbacks(world.telemetry())
+        .build()
+        .unwrap();
+    let response = agent.run("?").await.unwrap();
+    assert_eq!(
+        (response.text(), response.usage().total()),
+        ("Paris".into(), 41)
+    );
+    assert_eq!(totals(&world.received().metrics), [30, 11, 2]);
 }

@@ -1,5 +1,5 @@
-//! A random tree of agents, with what repeats calls, replaces them and answers them: the tokens that
-//! its models gave out are what every view adds up to.
+//! A random tree of agents, with what repeats calls, replaces them and answers them: the tokens
+//! that its models gave out are what every view adds up to.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

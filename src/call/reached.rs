@@ -1,0 +1,230 @@
+//! An attempt at a call, where it meets ours: what it has used is counted, and noted by those who
+//! follow the call.
+
+use std::sync::Arc;
+
+use super::attempts::{AttemptEnd, AttemptPlace, Attempted, LedgerEntry, Page};
+use super::request::Request;
+use crate::context::{Extensions, RunContext};
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Metadata, Usage};
+use crate::stream::{Received, Unfinished};
+
+/// An attempt at a call, for a layer that makes several of them: from before the call of the inner
+/// service until its result. If it is dropped before [`end`](Self::end), the attempt was cut.
+///
+/// What is inside may be ours, and has its own entries then. So it does no harm to note an attempt
+/// more than once.
+///
+/// ```
+/// use tower::{Service, ServiceExt};
+/// use tower_agent::call::Reached;
+/// use tower_agent::model::ModelService;
+/// use tower_agent::{BoxError, ModelRequest, ModelResponse};
+///
+/// /// Asks twice, and takes the shorter answer.
+/// async fn shorter(
+///     model: impl ModelService,
+///     request: ModelRequest,
+/// ) -> Result<ModelResponse, BoxError> {
+///     let mut answers = Vec::new();
+///     for _ in 0..2 {
+///         let mut request = request.clone();
+///         let mut reached = Reached::begin(&mut request);
+///         let result = model.clone().oneshot(request).await.map_err(Into::into);
+///         let mut result = result.map_err(tower_agent::Error::from);
+///         reached.end::<ModelRequest>(&mut result);
+///         answers.push(result?);
+///     }
+///     let shortest = answers.into_iter().min_by_key(|answer| answer.text().len());
+///     shortest.ok_or_else(|| "two answers".into())
+/// }
+/// # drop(shorter(tower_agent::model::BoxModel::new(tower_agent::testing::ScriptedModel::new([])), ModelRequest::default()));
+/// ```
+#[derive(Debug)]
+#[must_use = "an attempt that is dropped was cut"]
+pub struct Reached(Option<Box<(RunContext, OpenAttempt)>>);
+
+impl Reached {
+    /// Begins an attempt. Pass on the same request, so that what is inside knows of it.
+    pub fn begin<R: Request>(request: &mut R) -> Self {
+        let attempt = OpenAttempt::begin(request, false);
+        Self(attempt.map(|attempt| Box::new((request.context().clone(), attempt))))
+    }
+
+    /// Ends the attempt with its result. Marks a response as counted.
+    pub fn end<R: Request>(&mut self, result: &mut Result<R::Response>) {
+        if let Some(reached) = self.0.take() {
+            let (context, attempt) = *reached;
+            attempt.end::<R>(&context, result.as_mut().map_err(|error| &*error));
+        }
+    }
+}
+
+impl Drop for Reached {
+    fn drop(&mut self) {
+        if let Some(reached) = self.0.take() {
+            let (context, attempt) = *reached;
+            attempt.cut(&context);
+        }
+    }
+}
+
+/// An attempt that crosses one boundary.
+#[derive(Debug)]
+pub(crate) struct OpenAttempt {
+    /// Every response counts that is not marked.
+    is_at_target: bool,
+    /// What was received of attempts without an end.
+    received: Option<Received>,
+    /// Boxed: most calls are followed by nobody.
+    opened: Option<Box<Opened>>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    entry: Arc<LedgerEntry>,
+    /// Where the entries of what is inside are.
+    inside: Arc<Page>,
+    request: Extensions,
+}
+
+impl OpenAttempt {
+    /// Begins an attempt. `is_target` says that this is the model or the tool of an agent. Returns
+    /// `None` if nobody counts it.
+    #[inline]
+    pub(crate) fn begin<R: Request>(request: &mut R, is_target: bool) -> Option<Self> {
+        let mut is_at_target = is_target;
+        let mut is_followed = false;
+        if let Some(attempts) = request.attempts() {
+            if is_target {
+                attempts.place = AttemptPlace::AtTarget;
+            }
+            is_at_target = attempts.place == AttemptPlace::AtTarget;
+            is_followed = attempts.page.is_some();
+            // What is here may not reach the target, whose boundary has the entry.
+            if attempts.place == AttemptPlace::InStack {
+                return None;
+            }
+        }
+        if !is_at_target && !is_followed {
+            return None;
+        }
+        Some(Self {
+            is_at_target,
+            received: request.delta_sender().map(|sender| sender.received()),
+            opened: if is_followed { open(request) } else { None },
+        })
+    }
+
+    /// Ends the attempt.
+    #[inline]
+    pub(crate) fn end<R: Request>(
+        self,
+        context: &RunContext,
+        result: Result<&mut R::Response, &Error>,
+    ) {
+        let received = self.count_received(context);
+        let has_entries_inside = self.opened.as_ref().is_some_and(|open| open.has_entries());
+        let mut answered = None;
+        let mut failed = None;
+        match result {
+            // Outside of agents, what has entries inside is theirs, also if a layer has made the
+            // response anew, without the mark.
+            Ok(_) if !self.is_at_target && has_entries_inside => {}
+            Ok(response) => {
+                if R::count(response) {
+                    let usage = R::usage(response);
+                    if self.is_at_target {
+                        context.add_usage(usage);
+                    }
+                    answered = Some((usage, R::metadata(response)));
+                }
+            }
+            Err(error) => failed = Some(error.kind()),
+        }
+        if let Some(opened) = self.opened {
+            opened.end(answered, failed.map(ended), &received);
+        }
+    }
+
+    /// Ends an attempt that was dropped. What runs inside must have been dropped before.
+    #[cold]
+    pub(crate) fn cut(self, context: &RunContext) {
+        let received = self.count_received(context);
+        if let Some(opened) = self.opened {
+            opened.end(None, Some(AttemptEnd::Cut), &received);
+        }
+    }
+
+    /// Counts what was received of attempts without an end, and returns it.
+    #[inline]
+    fn count_received(&self, context: &RunContext) -> Vec<Unfinished> {
+        let received = self.received.as_ref().map(Received::take);
+        let received = received.unwrap_or_default();
+        for unfinished in &received {
+            context.add_usage(unfinished.usage);
+        }
+        received
+    }
+}
+
+// Apart, so that the usual case stays small at each call site.
+#[cold]
+fn open<R: Request>(request: &mut R) -> Option<Box<Opened>> {
+    let mut about = Extensions::new();
+    request.describe(&mut about);
+    let attempts = request.attempts()?;
+    let page = attempts.page.take()?;
+    let entry = page.add(Attempted {
+        request: about.clone(),
+        ..Attempted::default()
+    });
+    let inside = Page::inside(Some(page));
+    attempts.page = Some(inside.clone());
+    Some(Box::new(Opened {
+        entry,
+        inside,
+        request: about,
+    }))
+}
+
+impl Opened {
+    fn has_entries(&self) -> bool {
+        !self.inside.is_empty()
+    }
+
+    /// Ends the entry. `received` are streams without an end, each of which is an attempt.
+    fn end(
+        &self,
+        answered: Option<(Usage, Option<&Metadata>)>,
+        failed: Option<AttemptEnd>,
+        received: &[Unfinished],
+    ) {
+        for (index, unfinished) in received.iter().enumerate() {
+            // The error is that of the last.
+            let is_last = index + 1 == received.len();
+            self.inside.add(Attempted {
+                end: failed.filter(|_| is_last).unwrap_or_default(),
+                usage: unfinished.usage,
+                text_len: unfinished.text_len,
+                request: self.request.clone(),
+                metadata: Metadata::default(),
+            });
+        }
+        let has_entries = self.has_entries();
+        match (answered, failed) {
+            (Some((usage, metadata)), _) => self.entry.answer(usage, metadata),
+            (None, Some(end)) if !has_entries => self.entry.end(end),
+            // Of what is inside, or of a cache or a callback there.
+            (None, _) => self.entry.remove(),
+        }
+    }
+}
+
+fn ended(error: ErrorKind) -> AttemptEnd {
+    match error {
+        ErrorKind::Timeout | ErrorKind::Cancelled => AttemptEnd::Cut,
+        kind => AttemptEnd::Failed(kind),
+    }
+}
