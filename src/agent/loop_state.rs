@@ -403,6 +403,7 @@ impl<'a> LoopState<'a> {
             finish_reason: None,
         };
         let step = OnDrop::new(open, |open| {
+            open.turn.scope().tally.set_in_turn(false);
             // Of a call that was dropped, and of those that tools and callbacks have made.
             if let Some(used) = untold_usage(&open.turn) {
                 open.turn.listeners().note(used);
@@ -413,6 +414,7 @@ impl<'a> LoopState<'a> {
             });
         });
         self.step = Some(Box::new(step));
+        self.turn.scope().tally.set_in_turn(true);
         let started = EventKind::StepStarted { iteration };
         self.turn.listeners().tell(started).await;
         self.turn.scope().tally.begin_attempts();

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::context::Extensions;
+use crate::context::{Extensions, RunContext};
 use crate::error::ErrorKind;
 use crate::lock::lock;
 use crate::message::{Metadata, Usage};
@@ -55,6 +55,8 @@ use crate::stream::Unfinished;
 pub struct Attempts {
     pub(super) page: Option<Arc<Page>>,
     pub(super) place: AttemptPlace,
+    /// Who pays is not known yet: the run of the request counts nothing.
+    pub(super) is_detached: bool,
 }
 
 /// Where a request is, on its way to the target.
@@ -81,7 +83,7 @@ pub struct Attempted {
     /// and the arguments.
     pub text_len: usize,
     /// What the request says that reached the target, as it
-    /// [describes itself](super::Request::describe): of a model call its
+    /// [describes itself](super::Request::describe_attempt): of a model call its
     /// `Arc<`[`Settings`](crate::Settings)`>`.
     pub request: Extensions,
     /// What the provider says of its response.
@@ -138,6 +140,7 @@ impl Attempts {
         Self {
             page: None,
             place: AttemptPlace::InStack,
+            is_detached: false,
         }
     }
 
@@ -148,6 +151,37 @@ impl Attempts {
     pub fn follow(&mut self) -> Self {
         self.page = Some(Page::inside(self.page.take()));
         self.clone()
+    }
+
+    /// Follows a call that several may share, and that one of them pays for: from here on its
+    /// attempts are nobody's, until they are [charged](Self::charge_to) to somebody.
+    #[must_use]
+    pub fn detach(&mut self) -> Self {
+        self.page = Some(Page::inside(None));
+        self.is_detached = true;
+        self.clone()
+    }
+
+    /// Makes the attempts of a [detached](Self::detach) call those of another one, and of the run
+    /// that this is made in.
+    pub fn charge_to(&self, other: &Self, context: &RunContext) {
+        let Some(page) = &self.page else {
+            return;
+        };
+        let entries = lock(&page.entries).clone();
+        for entry in entries {
+            let used = {
+                let state = lock(&entry.0);
+                (!state.is_void).then_some(state.attempted.usage)
+            };
+            let Some(usage) = used else { continue };
+            if let Some(other) = &other.page {
+                other.push(&entry);
+            }
+            if !other.is_detached {
+                context.add_usage(usage);
+            }
+        }
     }
 
     /// Returns the attempts so far, in the order in which they began. One that runs is
@@ -181,10 +215,14 @@ impl Page {
             is_void: false,
         };
         let entry = Arc::new(LedgerEntry(Mutex::new(state)));
+        self.push(&entry);
+        entry
+    }
+
+    fn push(&self, entry: &Arc<LedgerEntry>) {
         for page in std::iter::successors(Some(self), |page| page.outer.as_deref()) {
             lock(&page.entries).push(entry.clone());
         }
-        entry
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -75,6 +75,8 @@ impl Drop for Reached {
 pub(crate) struct OpenAttempt {
     /// Every response counts that is not marked.
     is_at_target: bool,
+    /// The run counts what is used.
+    is_charged: bool,
     /// What was received of attempts without an end.
     received: Option<Received>,
     /// Boxed: most calls are followed by nobody.
@@ -96,12 +98,14 @@ impl OpenAttempt {
     pub(crate) fn begin<R: Request>(request: &mut R, is_target: bool) -> Option<Self> {
         let mut is_at_target = is_target;
         let mut is_followed = false;
+        let mut is_charged = true;
         if let Some(attempts) = request.attempts() {
             if is_target {
                 attempts.place = AttemptPlace::AtTarget;
             }
             is_at_target = attempts.place == AttemptPlace::AtTarget;
             is_followed = attempts.page.is_some();
+            is_charged = !attempts.is_detached;
             // What is here may not reach the target, whose boundary has the entry.
             if attempts.place == AttemptPlace::InStack {
                 return None;
@@ -112,6 +116,7 @@ impl OpenAttempt {
         }
         Some(Self {
             is_at_target,
+            is_charged,
             received: request.delta_sender().map(|sender| sender.received()),
             opened: if is_followed { open(request) } else { None },
         })
@@ -135,7 +140,7 @@ impl OpenAttempt {
             Ok(response) => {
                 if R::count(response) {
                     let usage = R::usage(response);
-                    if self.is_at_target {
+                    if self.is_at_target && self.is_charged {
                         context.add_usage(usage);
                     }
                     answered = Some((usage, R::metadata(response)));
@@ -162,8 +167,10 @@ impl OpenAttempt {
     fn count_received(&self, context: &RunContext) -> Vec<Unfinished> {
         let received = self.received.as_ref().map(Received::take);
         let received = received.unwrap_or_default();
-        for unfinished in &received {
-            context.add_usage(unfinished.usage);
+        if self.is_charged {
+            for unfinished in &received {
+                context.add_usage(unfinished.usage);
+            }
         }
         received
     }
@@ -173,7 +180,7 @@ impl OpenAttempt {
 #[cold]
 fn open<R: Request>(request: &mut R) -> Option<Box<Opened>> {
     let mut about = Extensions::new();
-    request.describe(&mut about);
+    request.describe_attempt(&mut about);
     let attempts = request.attempts()?;
     let page = attempts.page.take()?;
     let entry = page.add(Attempted {

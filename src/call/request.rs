@@ -104,7 +104,7 @@ pub trait Request: Clone + Send + Sync + 'static {
 
     /// Adds what the price of the call may depend on, for those who follow its
     /// [attempts](Self::attempts). Adds nothing by default.
-    fn describe(&self, about: &mut Extensions) {
+    fn describe_attempt(&self, about: &mut Extensions) {
         let _ = about;
     }
 

@@ -438,8 +438,27 @@ impl RunContext {
             let is_own = Arc::ptr_eq(&scope.node.path, path);
             scope.tally.add_usage(usage, is_own);
         }
+        if self.listeners().is_told() {
+            self.tell_stray_usage();
+        }
         if let Some(effects) = &self.effects {
             effects.add_usage(usage);
+        }
+    }
+
+    /// Tells of what the agent has used outside its turns: before the first, or in a call that
+    /// others went on with.
+    #[cold]
+    fn tell_stray_usage(&self) {
+        let path = &self.scope.node.path;
+        let own = |scope: &&Scope| Arc::ptr_eq(&scope.node.path, path);
+        let Some(agent) = self.scope.around().take_while(own).last() else {
+            return;
+        };
+        let usage = agent.tally.stray_usage();
+        if usage != Usage::default() {
+            let usage = Box::new(usage);
+            self.listeners().note(EventKind::Usage { usage });
         }
     }
 

@@ -27,6 +27,8 @@ struct Used {
     own: Usage,
     /// The part of that of which the listeners were told.
     told: Usage,
+    /// The agent tells of it when its turn goes on or ends.
+    is_in_turn: bool,
 }
 
 #[derive(Default)]
@@ -79,6 +81,21 @@ impl Tally {
         let mut used = lock(&self.used);
         let own = used.own;
         own - std::mem::replace(&mut used.told, own)
+    }
+
+    /// The same, unless a turn runs that will ask.
+    pub(super) fn stray_usage(&self) -> Usage {
+        let mut used = lock(&self.used);
+        if used.is_in_turn {
+            return Usage::default();
+        }
+        let own = used.own;
+        own - std::mem::replace(&mut used.told, own)
+    }
+
+    /// Sets whether a turn runs that asks for what is untold.
+    pub(crate) fn set_in_turn(&self, is_in_turn: bool) {
+        lock(&self.used).is_in_turn = is_in_turn;
     }
 
     fn own_usage(&self) -> Usage {

@@ -290,7 +290,7 @@ impl Request for ModelRequest {
         Some(&mut self.attempts)
     }
 
-    fn describe(&self, about: &mut Extensions) {
+    fn describe_attempt(&self, about: &mut Extensions) {
         about.insert(self.settings.clone());
     }
 

@@ -1,6 +1,5 @@
 use std::collections::HashMap;
 use std::fmt;
-use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +11,7 @@ use futures_util::future::{
 };
 use futures_util::stream::StreamExt;
 use tokio::time::Instant;
-use tower::{Service, ServiceExt, service_fn};
+use tower::Service;
 
 use super::key::{CacheKey, CallKey, FoundNames, Identity};
 use super::log::{Log, Position, Step};
@@ -20,7 +19,7 @@ use super::replay::Cacheable;
 use crate::lock::lock;
 use crate::ours::ours;
 use tower_agent::RunContext;
-use tower_agent::call::{BoxCallService, Request};
+use tower_agent::call::{Attempts, Reached, Request};
 use tower_agent::error::{BoxError, Error, ErrorKind, Result, panic_message};
 use tower_agent::stream::{Attempt, EventStream};
 
@@ -65,6 +64,10 @@ struct Shareable {
     is_private: AtomicBool,
     /// The run in which it was made.
     context: RunContext,
+    /// The attempts at it.
+    attempts: Attempts,
+    /// Those of the call that has begun it, which pays if nobody else does.
+    begun_by: Attempts,
 }
 
 /// A call that runs, for one of those who follow it.
@@ -114,7 +117,7 @@ impl<R: Cacheable> Responses<R> {
         self: Arc<Self>,
         key: CallKey,
         inner: S,
-        request: R,
+        mut request: R,
     ) -> Result<R::Response>
     where
         S: Service<R, Response = R::Response, Error: Into<BoxError>> + Send + 'static,
@@ -129,7 +132,7 @@ impl<R: Cacheable> Responses<R> {
                 Found::Stored(_, mut unused) => return unused.call(request).await.map_err(ours),
                 Found::Begun(flight) => {
                     let followed = flight.follow(&request).await?;
-                    return followed.respond(&request).await;
+                    return followed.respond(&mut request).await;
                 }
                 Found::Running(flight, unused) => {
                     let followed = flight.follow(&request).await?;
@@ -145,7 +148,7 @@ impl<R: Cacheable> Responses<R> {
                         // Not once more by way of the others: each would wait for all before it.
                         _ => return unused.call(request).await.map_err(ours),
                     }
-                    return followed.respond(&request).await;
+                    return followed.respond(&mut request).await;
                 }
             }
         }
@@ -169,8 +172,17 @@ impl<R: Cacheable> Responses<R> {
         flights.begun += 1;
         let number = flights.begun;
         let log = Arc::new(Log::new());
-        let shared = Arc::new(Shareable::new(request.context().clone()));
-        let (upstream, events) = request.clone().watched();
+        let (mut upstream, events) = request.clone().watched();
+        let begun_by = upstream.attempts().cloned();
+        let attempts = upstream.attempts().map(Attempts::detach);
+        let shared = Arc::new(Shareable {
+            is_paid: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
+            is_private: AtomicBool::new(false),
+            context: request.context().clone(),
+            attempts: attempts.unwrap_or_default(),
+            begun_by: begun_by.unwrap_or_default(),
+        });
         let landing = Landing {
             responses: self.clone(),
             key: key.clone(),
@@ -212,7 +224,7 @@ const MOST: Duration = Duration::from_secs(1_000 * 365 * 24 * 3_600);
 /// Makes the call, and notes its events.
 async fn run<S, R>(
     mut inner: S,
-    request: R,
+    mut request: R,
     events: Option<EventStream>,
     log: Arc<Log>,
     landing: Landing<R>,
@@ -222,6 +234,7 @@ where
     S: Service<R, Response = R::Response, Error: Into<BoxError>> + Send + 'static,
     S::Future: Send + 'static,
 {
+    let mut reached = Reached::begin(&mut request);
     let call = inner.call(request);
     let call = call.map_err(ours);
     // A panic would reach everybody who follows, as one of their own.
@@ -233,7 +246,7 @@ where
         })
     });
     let mut call = pin!(call);
-    let result = match events {
+    let mut result = match events {
         None => call.await,
         Some(mut events) => {
             let result = loop {
@@ -251,6 +264,7 @@ where
             result
         }
     };
+    reached.end::<R>(&mut result);
     landing.end(&result);
     result
 }
@@ -396,29 +410,32 @@ impl<T: Clone + Send + Sync + 'static> Followed<T> {
         error.is_some_and(|error| error.is_ending() || error.kind() == ErrorKind::Cancelled)
     }
 
-    async fn respond<R>(self, request: &R) -> Result<T>
+    async fn respond<R>(self, request: &mut R) -> Result<T>
     where
         R: Cacheable<Response = T>,
     {
-        let response = self.result?;
-        let streamed = match self.attempt {
+        let Self {
+            flight,
+            result,
+            attempt,
+        } = self;
+        let pays = flight.pays();
+        if pays {
+            let payer = request.attempts().cloned().unwrap_or_default();
+            flight.shared.attempts.charge_to(&payer, request.context());
+        }
+        let mut response = result?;
+        let streamed = match attempt {
             Some(attempt) => Some(attempt.finish().await?),
             None => None,
         };
-        let pays = self.flight.pays();
         let mut renewed = request.renew(&response, streamed, pays).await?;
-        if !pays || self.flight.is_leader {
-            // Counted inside, in this very run. The copy says so as well.
-            let is_counted = !R::count(&mut response.clone());
-            if is_counted {
-                R::count(&mut renewed);
-            }
-            return Ok(renewed);
+        // The copy says as well that it was counted.
+        let is_counted = !R::count(&mut response);
+        if is_counted {
+            R::count(&mut renewed);
         }
-        // It was counted in the run that began the call, and has left it.
-        let counted = service_fn(move |_: R| ready(Ok::<_, Error>(renewed.clone())));
-        let counted = BoxCallService::within_runs(counted);
-        counted.oneshot(request.clone()).await
+        Ok(renewed)
     }
 }
 
@@ -430,13 +447,10 @@ impl<T: Clone> Drop for Flight<T> {
     }
 }
 
-impl Shareable {
-    fn new(context: RunContext) -> Self {
-        Self {
-            is_paid: AtomicBool::new(false),
-            is_left: AtomicBool::new(false),
-            is_private: AtomicBool::new(false),
-            context,
+impl Drop for Shareable {
+    fn drop(&mut self) {
+        if !self.is_paid.load(Ordering::Acquire) {
+            self.attempts.charge_to(&self.begun_by, &self.context);
         }
     }
 }
