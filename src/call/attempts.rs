@@ -5,6 +5,7 @@
 //! callbacks, and the boundary of the agent's model. The innermost of these has the entry. Its
 //! response is marked, and what failed inside it is known to those outside by their entries.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::context::{Extensions, RunContext};
@@ -121,6 +122,8 @@ pub enum AttemptEnd {
 #[derive(Debug, Default)]
 pub(super) struct Page {
     entries: Mutex<Vec<Arc<LedgerEntry>>>,
+    /// What is inside has waited for a call of others.
+    is_deferred: AtomicBool,
     outer: Option<Arc<Self>>,
 }
 
@@ -160,6 +163,14 @@ impl Attempts {
         self.page = Some(Page::inside(None));
         self.is_detached = true;
         self.clone()
+    }
+
+    /// Says that the call waits for another one, which may be [detached](Self::detach): it is no
+    /// attempt by itself, whatever becomes of it.
+    pub fn defer(&self) {
+        if let Some(page) = &self.page {
+            page.is_deferred.store(true, Ordering::Release);
+        }
     }
 
     /// Makes the attempts of a [detached](Self::detach) call those of another one, and of the run
@@ -204,6 +215,7 @@ impl Page {
     pub(super) fn inside(outer: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
             entries: Mutex::default(),
+            is_deferred: AtomicBool::new(false),
             outer,
         })
     }
@@ -225,8 +237,9 @@ impl Page {
         }
     }
 
+    /// Returns whether no attempt is known to be inside.
     pub(super) fn is_empty(&self) -> bool {
-        lock(&self.entries).is_empty()
+        lock(&self.entries).is_empty() && !self.is_deferred.load(Ordering::Acquire)
     }
 }
 

@@ -66,16 +66,24 @@ struct Shareable {
     context: RunContext,
     /// The attempts at it.
     attempts: Attempts,
-    /// Those of the call that has begun it, which pays if nobody else does.
-    begun_by: Attempts,
+    /// It has ended, or was dropped by all.
+    is_over: AtomicBool,
 }
 
 /// A call that runs, for one of those who follow it.
 struct Flight<T: Clone> {
     call: SharedCall<T>,
     log: Arc<Log>,
+    // Dropped after the call, which it may have been the last to follow.
+    passenger: Passenger,
+}
+
+/// One of those who follow a call.
+struct Passenger {
     shared: Arc<Shareable>,
     is_leader: bool,
+    attempts: Attempts,
+    context: RunContext,
 }
 
 /// The way in which a call is answered.
@@ -123,44 +131,48 @@ impl<R: Cacheable> Responses<R> {
         S: Service<R, Response = R::Response, Error: Into<BoxError>> + Send + 'static,
         S::Future: Send + 'static,
     {
+        if let Some(attempts) = request.attempts() {
+            // What reaches a target has an entry inside, or none if it is that of others.
+            attempts.defer();
+        }
         let mut inner = inner;
         loop {
-            match self.find(&key, inner, &request) {
+            match self.find(&key, inner, &mut request) {
                 Found::Stored(response, _) if is_readable(&key, &request, &response) => {
                     return request.renew(&response, None, false).await;
                 }
-                Found::Stored(_, mut unused) => return unused.call(request).await.map_err(ours),
+                Found::Stored(_, unused) => return make(unused, request).await,
                 Found::Begun(flight) => {
                     let followed = flight.follow(&request).await?;
-                    return followed.respond(&mut request).await;
+                    return followed.respond(&request).await;
                 }
                 Found::Running(flight, unused) => {
                     let followed = flight.follow(&request).await?;
-                    let mut unused = unused;
                     if followed.is_of_another_run() {
                         inner = unused;
                         continue;
                     }
-                    let is_private = followed.flight.is_private();
+                    let is_private = followed.flight.passenger.is_private();
                     match &followed.result {
                         Err(_) if !is_private => {}
                         Ok(response) if !is_private && is_readable(&key, &request, response) => {}
                         // Not once more by way of the others: each would wait for all before it.
-                        _ => return unused.call(request).await.map_err(ours),
+                        _ => return make(unused, request).await,
                     }
-                    return followed.respond(&mut request).await;
+                    return followed.respond(&request).await;
                 }
             }
         }
     }
 
-    fn find<S>(self: &Arc<Self>, key: &CallKey, inner: S, request: &R) -> Found<R, S>
+    fn find<S>(self: &Arc<Self>, key: &CallKey, inner: S, request: &mut R) -> Found<R, S>
     where
         S: Service<R, Response = R::Response, Error: Into<BoxError>> + Send + 'static,
         S::Future: Send + 'static,
     {
         let mut flights = lock(&self.flights);
-        if let Some(flight) = flights.by_key.get(&key.key).and_then(RunningCall::join) {
+        let running = flights.by_key.get(&key.key);
+        if let Some(flight) = running.and_then(|running| running.join(request)) {
             return Found::Running(flight, inner);
         }
         // Under the lock: a call that ends is stored before it is removed.
@@ -173,7 +185,6 @@ impl<R: Cacheable> Responses<R> {
         let number = flights.begun;
         let log = Arc::new(Log::new());
         let (mut upstream, events) = request.clone().watched();
-        let begun_by = upstream.attempts().cloned();
         let attempts = upstream.attempts().map(Attempts::detach);
         let shared = Arc::new(Shareable {
             is_paid: AtomicBool::new(false),
@@ -181,7 +192,7 @@ impl<R: Cacheable> Responses<R> {
             is_private: AtomicBool::new(false),
             context: request.context().clone(),
             attempts: attempts.unwrap_or_default(),
-            begun_by: begun_by.unwrap_or_default(),
+            is_over: AtomicBool::new(false),
         });
         let landing = Landing {
             responses: self.clone(),
@@ -204,8 +215,7 @@ impl<R: Cacheable> Responses<R> {
         Found::Begun(Flight {
             call,
             log,
-            shared,
-            is_leader: true,
+            passenger: Passenger::new(shared, request, true),
         })
     }
 
@@ -220,6 +230,18 @@ impl<R: Cacheable> Responses<R> {
 
 /// The longest time that the store accepts: a thousand years.
 const MOST: Duration = Duration::from_secs(1_000 * 365 * 24 * 3_600);
+
+/// Makes a call for nobody else.
+async fn make<S, R>(mut inner: S, mut request: R) -> Result<R::Response>
+where
+    R: Cacheable,
+    S: Service<R, Response = R::Response, Error: Into<BoxError>>,
+{
+    let mut reached = Reached::begin(&mut request);
+    let mut result = inner.call(request).await.map_err(ours);
+    reached.end::<R>(&mut result);
+    result
+}
 
 /// Makes the call, and notes its events.
 async fn run<S, R>(
@@ -322,6 +344,7 @@ impl<R: Cacheable> Landing<R> {
 
 impl<R: Cacheable> Drop for Landing<R> {
     fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
         let by_key = &mut lock(&self.responses.flights).by_key;
         // Another may have begun since.
         if by_key
@@ -334,12 +357,11 @@ impl<R: Cacheable> Drop for Landing<R> {
 }
 
 impl<R: Request> RunningCall<R> {
-    fn join(&self) -> Option<Flight<R::Response>> {
+    fn join(&self, request: &mut R) -> Option<Flight<R::Response>> {
         Some(Flight {
             call: self.call.upgrade()?,
             log: self.log.clone(),
-            shared: self.shared.clone(),
-            is_leader: false,
+            passenger: Passenger::new(self.shared.clone(), request, false),
         })
     }
 }
@@ -363,7 +385,7 @@ impl<T: Clone + Send + Sync + 'static> Flight<T> {
             while let Some(step) = self.log.next(&mut position) {
                 match (step, request.sink()) {
                     // A name could be in the pieces to come, when those so far have been read.
-                    _ if !self.is_live(request) => attempt = None,
+                    _ if !self.passenger.is_live(request) => attempt = None,
                     (Step::Piece(piece), Some(sink)) => {
                         let attempt = attempt.get_or_insert_with(|| sink.open_replay());
                         attempt.send(piece).await?;
@@ -385,10 +407,27 @@ impl<T: Clone + Send + Sync + 'static> Flight<T> {
             }
         }
     }
+}
 
+impl Passenger {
+    fn new<R: Request>(shared: Arc<Shareable>, request: &mut R, is_leader: bool) -> Self {
+        Self {
+            shared,
+            is_leader,
+            attempts: request.attempts().cloned().unwrap_or_default(),
+            context: request.context().clone(),
+        }
+    }
+
+    /// Pays for the call, unless somebody else does.
     fn pays(&self) -> bool {
-        let may_pay = self.is_leader || self.shared.is_left.load(Ordering::Acquire);
-        may_pay && !self.shared.is_paid.swap(true, Ordering::AcqRel)
+        let shared = &*self.shared;
+        let may_pay = self.is_leader || shared.is_left.load(Ordering::Acquire);
+        let pays = may_pay && !shared.is_paid.swap(true, Ordering::AcqRel);
+        if pays {
+            shared.attempts.charge_to(&self.attempts, &self.context);
+        }
+        pays
     }
 
     /// Returns whether the pieces can be shown as they come.
@@ -403,6 +442,18 @@ impl<T: Clone + Send + Sync + 'static> Flight<T> {
     }
 }
 
+impl Drop for Passenger {
+    fn drop(&mut self) {
+        if self.is_leader {
+            self.shared.is_left.store(true, Ordering::Release);
+        }
+        // What the call has used that nobody waits for any more.
+        if self.shared.is_over.load(Ordering::Acquire) {
+            self.pays();
+        }
+    }
+}
+
 impl<T: Clone + Send + Sync + 'static> Followed<T> {
     /// Returns whether the run of somebody else has ended, and not the call.
     fn is_of_another_run(&self) -> bool {
@@ -410,7 +461,7 @@ impl<T: Clone + Send + Sync + 'static> Followed<T> {
         error.is_some_and(|error| error.is_ending() || error.kind() == ErrorKind::Cancelled)
     }
 
-    async fn respond<R>(self, request: &mut R) -> Result<T>
+    async fn respond<R>(self, request: &R) -> Result<T>
     where
         R: Cacheable<Response = T>,
     {
@@ -419,11 +470,7 @@ impl<T: Clone + Send + Sync + 'static> Followed<T> {
             result,
             attempt,
         } = self;
-        let pays = flight.pays();
-        if pays {
-            let payer = request.attempts().cloned().unwrap_or_default();
-            flight.shared.attempts.charge_to(&payer, request.context());
-        }
+        let pays = flight.passenger.pays();
         let mut response = result?;
         let streamed = match attempt {
             Some(attempt) => Some(attempt.finish().await?),
@@ -436,22 +483,6 @@ impl<T: Clone + Send + Sync + 'static> Followed<T> {
             R::count(&mut renewed);
         }
         Ok(renewed)
-    }
-}
-
-impl<T: Clone> Drop for Flight<T> {
-    fn drop(&mut self) {
-        if self.is_leader {
-            self.shared.is_left.store(true, Ordering::Release);
-        }
-    }
-}
-
-impl Drop for Shareable {
-    fn drop(&mut self) {
-        if !self.is_paid.load(Ordering::Acquire) {
-            self.attempts.charge_to(&self.begun_by, &self.context);
-        }
     }
 }
 
