@@ -151,7 +151,8 @@ impl RunContext {
         self.scope.tally.texts(self.texts.clone())
     }
 
-    /// Returns the tokens used so far by the whole run, including sub-agents and failed attempts.
+    /// Returns the tokens used so far by the whole run, including sub-agents and failed attempts:
+    /// see [`AgentResponse::usage`](crate::AgentResponse::usage).
     #[must_use]
     pub fn usage(&self) -> Usage {
         // Counted in every scope, so the outermost has the sum.

@@ -222,7 +222,9 @@ impl AgentResponse {
         self.messages().open_calls()
     }
 
-    /// Returns the token usage, including sub-agents and failed attempts.
+    /// Returns the token usage: of each attempt that reached a model, in this agent and everything
+    /// inside, as far as providers have told it. Those count as well that failed in a stream, whose
+    /// answer was refused, or that lost to another.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage

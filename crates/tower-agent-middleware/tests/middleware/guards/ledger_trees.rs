@@ -380,3 +380,73 @@ proptest! {
         runtime.block_on(check(&tree, &script, is_streamed))?;
     }
 }
+
+fn alone(model: Model, stack: impl IntoIterator<Item = Around>) -> Tree {
+    Tree {
+        model,
+        stack: stack.into_iter().collect(),
+        tools: Vec::new(),
+        helper: None,
+    }
+}
+
+fn helped(tree: Tree, helper: Tree) -> Tree {
+    Tree {
+        helper: Some(Box::new(helper)),
+        ..tree
+    }
+}
+
+fn cached() -> Model {
+    Model::Layered(Around::Cache, Box::new(Model::Host))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_copy_that_a_cache_shows_of_a_stream_that_breaks_is_no_attempt() {
+    let tree = alone(Model::Host, [Around::Cache]);
+    check(&tree, &[Act::Breaks], true).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_that_a_callback_replaces_costs_nothing() {
+    let helper = alone(Model::Host, [Around::Replaces, Around::Cache]);
+    let tree = Tree {
+        tools: vec![alone(Model::Host, [])],
+        ..helped(alone(Model::Host, []), helper)
+    };
+    for is_streamed in [false, true] {
+        let script = [Act::Answers, Act::Calls];
+        check(&tree, &script, is_streamed).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_dropped_in_a_callback_inside_a_layer_has_not_reached_its_model() {
+    let helper = helped(alone(Model::Host, [Around::Retry]), alone(Model::Host, []));
+    let tree = helped(alone(Model::Host, []), helper);
+    check(&tree, &[Act::Hangs], true).await.unwrap();
+}
+
+/// Both attempts of the outer call have a helper, and the helpers share one call.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_two_attempts_of_one_run_share_is_counted_once() {
+    let hedged = || alone(Model::Host, [Around::Hedge]);
+    let in_stack = alone(Model::Host, [Around::TowerTimeout, Around::Cache]);
+    let at_target = alone(cached(), []);
+    for helper in [in_stack, at_target] {
+        let tree = helped(hedged(), helper);
+        for act in [Act::AnswersLate, Act::Hangs] {
+            for is_streamed in [false, true] {
+                check(&tree, &[act, act], is_streamed).await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_shared_call_has_no_attempt_of_its_own() {
+    let tree = alone(cached(), [Around::Hedge]);
+    for act in [Act::AnswersLate, Act::Hangs] {
+        check(&tree, &[act], true).await.unwrap();
+    }
+}
