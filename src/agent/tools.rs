@@ -319,9 +319,10 @@ impl ToolTurn<'_> {
             return Err(error);
         }
         // The error is that of the layer which has dropped the call, and says nothing of the tool.
-        let outcome = match made.is_cut() {
-            true => format!("; {STILL_RUNNING}"),
-            false => String::new(),
+        let outcome = if made.is_cut() {
+            format!("; {STILL_RUNNING}")
+        } else {
+            String::new()
         };
         let message = self.failed(made.call, &error, &outcome);
         Ok(Slot::Answered(message))

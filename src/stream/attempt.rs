@@ -117,9 +117,10 @@ impl Attempt {
                 is_replay,
                 ..
             } = reader;
-            let received = match is_replay {
-                true => Unfinished::default(),
-                false => *received,
+            let received = if *is_replay {
+                Unfinished::default()
+            } else {
+                *received
             };
             // Not taken back yet: it stays visible until another attempt has output, or the call
             // ends without one.

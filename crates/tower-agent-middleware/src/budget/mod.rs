@@ -658,10 +658,12 @@ impl Callback<ModelRequest> for Budget {
         if let Some(held) = self.held(request.extensions()) {
             held.settle(
                 answer::<ModelRequest>(outcome, ModelResponse::is_given),
-                |meter, response| match is_counted::<ModelRequest>(response) {
-                    true => Amounts::default(),
+                |meter, response| {
+                    if is_counted::<ModelRequest>(response) {
+                        return Amounts::default();
+                    }
                     // A layer has answered, and nobody knows what it has asked.
-                    false => meter.given(request, response),
+                    meter.given(request, response)
                 },
                 || prompt_tokens(request),
             );
