@@ -50,11 +50,16 @@ impl Meter<'_> {
         self.priced(settings, &attempt.metadata, attempt.usage)
     }
 
-    /// Returns what a response has used that a layer has given by itself.
+    /// Returns what a response has used, as it says, that a callback or a layer has given by itself.
     pub(super) fn given(&self, request: &ModelRequest, response: &ModelResponse) -> Amounts {
         let usage = response.usage();
         if usage.total() == 0 {
-            return self.held.without_calls();
+            // A callback has asked nobody. Of what a layer has asked, nobody knows.
+            return if response.is_given() {
+                Amounts::default()
+            } else {
+                self.held.without_calls()
+            };
         }
         self.priced(request.settings(), response.metadata(), usage)
     }

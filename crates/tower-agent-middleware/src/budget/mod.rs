@@ -658,13 +658,7 @@ impl Callback<ModelRequest> for Budget {
         if let Some(held) = self.held(request.extensions()) {
             held.settle(
                 answer::<ModelRequest>(outcome, ModelResponse::is_given),
-                |meter, response| {
-                    if is_counted::<ModelRequest>(response) {
-                        return Amounts::default();
-                    }
-                    // A layer has answered, and nobody knows what it has asked.
-                    meter.given(request, response)
-                },
+                |meter, response| meter.given(request, response),
                 || prompt_tokens(request),
             );
         }

@@ -73,12 +73,12 @@ async fn a_stream_that_breaks_is_counted_as_far_as_it_was_told() {
 /// A first model whose answer of 15 tokens is refused inside a fallback, and another of 27.
 fn refuses_the_first() -> Fallback {
     let says = |text: &str, usage| ScriptedModel::new([Turn::from_text(text).usage(usage)]);
-    let check = after_model(
-        |_, response| match response.text().starts_with("as an AI") {
-            true => Err(Error::new(ErrorKind::Provider, "no answer")),
-            false => Ok(()),
-        },
-    );
+    let check = after_model(|_, response| {
+        if response.text().starts_with("as an AI") {
+            return Err(Error::new(ErrorKind::Provider, "no answer"));
+        }
+        Ok(())
+    });
     let first = check.layer(says("as an AI model", Usage::new(10, 5)));
     Fallback::new(first)
         .or(says("Paris", Usage::new(20, 7)))

@@ -275,9 +275,12 @@ impl Around {
                 BoxModel::new(retry.layer(inner))
             }
             Self::Check => {
-                let check = after_model(|_, response| match response.text().contains("bad") {
-                    true => Err(Error::new(ErrorKind::Provider, "bad").with_retryable(true)),
-                    false => Ok(()),
+                let check = after_model(|_, response| {
+                    if response.text().contains("bad") {
+                        let bad = Error::new(ErrorKind::Provider, "bad");
+                        return Err(bad.with_retryable(true));
+                    }
+                    Ok(())
                 });
                 BoxModel::new(check.layer(inner))
             }
