@@ -50,7 +50,8 @@ impl Meter<'_> {
         self.priced(settings, &attempt.metadata, attempt.usage)
     }
 
-    /// Returns what a response has used, as it says, that a callback or a layer has given by itself.
+    /// Returns what a response has used, as it says, that a callback or a layer has given by
+    /// itself.
     pub(super) fn given(&self, request: &ModelRequest, response: &ModelResponse) -> Amounts {
         let usage = response.usage();
         if usage.total() == 0 {
