@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
@@ -9,7 +9,8 @@ use serde_json::Value;
 ///
 /// The text is kept exactly, with its spacing, the order of its keys and all digits of its numbers,
 /// and is sent back to the provider unchanged. It is parsed on the first access to the
-/// [`value`](Self::value).
+/// [`value`](Self::value). Only an object that a model has put into a JSON string is taken out of
+/// it, so that whoever reads the arguments finds what the tool gets.
 ///
 /// Two arguments are equal if their texts are; to compare their meaning, compare with a [`Value`].
 /// They serialise as a string; other JSON types are accepted when deserialising.
@@ -41,6 +42,9 @@ impl Arguments {
         // Some models send nothing for a tool without parameters.
         if text.trim_ascii_start().is_empty() {
             text = "{}".to_owned();
+        }
+        while let Some(object) = object_in_string(&text) {
+            text = object;
         }
         Self(Arc::new(Parsed {
             text,
@@ -79,6 +83,22 @@ impl Arguments {
     pub fn parse<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(self.as_str())
     }
+}
+
+/// Returns the text of an object that is encoded twice, as some models write their arguments.
+fn object_in_string(text: &str) -> Option<String> {
+    // The arguments of nearly every call begin with a bracket.
+    if !text.trim_ascii_start().starts_with('"') {
+        return None;
+    }
+    let inner: String = serde_json::from_str(text).ok()?;
+    // A string that holds anything else may be what the model means.
+    let is_encoded = match inner.trim_ascii_start().as_bytes().first() {
+        Some(b'{') => serde_json::from_str::<IgnoredAny>(&inner).is_ok(),
+        Some(b'"') => object_in_string(&inner).is_some(),
+        _ => false,
+    };
+    is_encoded.then_some(inner)
 }
 
 /// Uses the value's text, without white space.

@@ -2,7 +2,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
 use super::json_types::{Misfit, misfit};
@@ -78,7 +78,15 @@ pub(super) fn parse_text<A: DeserializeOwned>(
     };
     let Some(parsed) = parsed else {
         // The slow path names the field that does not match, and wraps bare arguments.
-        return parse(arguments.value(), tool);
+        return parse(arguments.value(), tool).map_err(|invalid| {
+            // In a value, text that is not JSON is a string like any other.
+            let is_string = invalid.field.is_empty() && arguments.value().is_string();
+            if is_string && !arguments.is_json() {
+                let problem = format!("the arguments are not JSON: {text}");
+                return InvalidArguments { problem, ..invalid };
+            }
+            invalid
+        });
     };
     // Serde reads a nested struct from a list as well, which the schema does not allow.
     if tool.form != ArgumentsForm::Anything && is_nested(text) {
@@ -118,7 +126,9 @@ pub(super) fn parse<A: DeserializeOwned>(
         .flatten();
     let arguments = bare.as_ref().unwrap_or(sent);
     let (prefix, inside) = match tool.form {
-        ArgumentsForm::Property if !arguments.is_object() => return Err(no_json(arguments, tool)),
+        ArgumentsForm::Property if !arguments.is_object() => {
+            return Err(no_object(arguments, tool));
+        }
         ArgumentsForm::Property => (VALUE, &arguments[VALUE]),
         // `()` deserialises from null, and the model sends an object.
         ArgumentsForm::Nothing if arguments.is_object() => ("", &Value::Null),
@@ -138,9 +148,8 @@ pub(super) fn parse<A: DeserializeOwned>(
             (prefix, path) if path.starts_with('[') => format!("{prefix}{path}"),
             (prefix, path) => format!("{prefix}.{path}"),
         };
-        // A string is the model's text that is not JSON.
         if arguments.is_string() {
-            return no_json(arguments, tool);
+            return no_object(arguments, tool);
         }
         // Serde reports the object that lacks a field; the model needs the field itself.
         let (field, problem) = match (arguments, missing(arguments, &tool.schema, &path)) {
@@ -148,7 +157,16 @@ pub(super) fn parse<A: DeserializeOwned>(
             (Value::Object(object), _) if prefix == VALUE && !object.contains_key(VALUE) => {
                 (path, "is missing".to_owned())
             }
-            (_, None) => (path, error.inner().to_string()),
+            (_, None) => {
+                let inner = error.inner().to_string();
+                let problem = match follow(arguments, &path, self::inside) {
+                    Some(Value::String(text)) if holds_json(text) => {
+                        format!("{inner}: it is a string that holds JSON; write the JSON itself")
+                    }
+                    _ => inner,
+                };
+                (path, problem)
+            }
         };
         let expected = follow(&tool.schema, &field, describes).cloned();
         InvalidArguments {
@@ -194,14 +212,25 @@ pub(super) fn check(arguments: &Value, schema: &Value) -> Result<(), InvalidArgu
     })
 }
 
-/// Returns the error for text that is not JSON.
-fn no_json(arguments: &Value, tool: &Parameters) -> InvalidArguments {
+/// Returns the error for a string where an object belongs.
+fn no_object(arguments: &Value, tool: &Parameters) -> InvalidArguments {
     let text = arguments.as_str().unwrap_or_default();
+    let holds = if holds_json(text) {
+        " that holds JSON"
+    } else {
+        ""
+    };
     InvalidArguments {
         field: String::new(),
-        problem: format!("the arguments are not JSON: {text}"),
+        problem: format!("the arguments are a string{holds} where an object belongs: {text}"),
         expected: Some(tool.schema.clone()),
     }
+}
+
+/// Returns whether a string is the text of an object or of a list.
+fn holds_json(text: &str) -> bool {
+    text.trim_ascii_start().starts_with(['{', '['])
+        && serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
 /// Wraps arguments that a model sent without the object around them: a number or a list for a tool

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tower_agent::message::ToolCall;
+use tower_agent::message::{Arguments, ToolCall};
 use tower_agent::tool::InvalidArguments;
 use tower_agent::{Effect, ErrorKind, Message, Part, Tool, ToolRequest, ToolSet};
 
@@ -97,6 +97,67 @@ struct Filter {
 enum Kind {
     Book,
     Film,
+}
+
+async fn refusal(text: &str) -> InvalidArguments {
+    let mut tools = ToolSet::new();
+    tools
+        .insert(Tool::function("search", "", |_: Search| "found"))
+        .unwrap();
+    let call = ToolCall::from_text("1", "search", text);
+    let error = tools.oneshot(ToolRequest::new(call)).await.unwrap_err();
+    error.downcast_ref::<InvalidArguments>().unwrap().clone()
+}
+
+/// The model cannot mend what it is told wrongly.
+#[tokio::test]
+async fn a_string_where_an_object_belongs_is_called_one() {
+    for (text, problem) in [
+        ("{\"words\":", "the arguments are not JSON: {"),
+        ("search it", "the arguments are not JSON: search it"),
+        (
+            "\"search it\"",
+            "the arguments are a string where an object belongs: search it",
+        ),
+        (
+            "\"[1,2]\"",
+            "the arguments are a string that holds JSON where an object belongs: [1,2]",
+        ),
+    ] {
+        let invalid = refusal(text).await;
+        assert_eq!(invalid.field, "");
+        assert!(invalid.problem.starts_with(problem), "{text}: {invalid}");
+    }
+    let filter = "{\"words\":[],\"filter\":\"{\\\"before\\\":1,\\\"kinds\\\":[]}\"}";
+    let invalid = refusal(filter).await;
+    assert_eq!(invalid.field, "filter");
+    let problem = "it is a string that holds JSON";
+    assert!(invalid.problem.contains(problem), "{invalid}");
+}
+
+/// Whoever reads them before the tool does finds what the tool gets.
+#[test]
+fn an_object_in_a_string_is_taken_out_of_it() {
+    let object = r#"{"q": "x", "n": 1.10}"#;
+    let once = serde_json::to_string(object).unwrap();
+    let twice = serde_json::to_string(&once).unwrap();
+    for text in [object, &once, &twice] {
+        let arguments = Arguments::from_text(text);
+        assert_eq!(arguments.as_str(), object);
+        assert_eq!(arguments.value()["q"], "x");
+        let stored = serde_json::to_string(&arguments).unwrap();
+        let stored: Arguments = serde_json::from_str(&stored).unwrap();
+        assert_eq!(stored, arguments);
+    }
+    for text in [
+        "\"x\"",
+        "\"[1]\"",
+        "\"{\"",
+        "\"\\\"x\\\"\"",
+        "\"{\\\"a\\\":1} and\"",
+    ] {
+        assert_eq!(Arguments::from_text(text).as_str(), text);
+    }
 }
 
 #[tokio::test]

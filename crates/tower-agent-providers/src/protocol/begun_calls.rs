@@ -37,4 +37,10 @@ impl Fault {
     pub(crate) fn nameless_call() -> Self {
         Self::protocol("the server sent a tool call without a name")
     }
+
+    /// Creates the fault of arguments that belong to no tool call of the answer.
+    #[cfg(feature = "anthropic")]
+    pub(crate) fn unstarted_call() -> Self {
+        Self::protocol("the server sent arguments of a tool call that has not started")
+    }
 }

@@ -148,6 +148,108 @@ async fn calls_that_are_all_numbered_0() {
     assert_eq!(seen(pieces).await, expected);
 }
 
+/// Without ids, a name and what is complete say more than a number.
+#[tokio::test]
+async fn calls_that_are_all_numbered_0_without_ids() {
+    let two = [
+        begins(0, "call_0_0", "add"),
+        arguments(0, "{\"a\":1}"),
+        begins(1, "call_0_1", "add"),
+        arguments(1, "{\"a\":2}"),
+    ];
+    let pieces = [
+        piece(Some(0), None, Some("add"), "{\"a\":1}"),
+        piece(Some(0), None, Some("add"), "{\"a\":2}"),
+    ];
+    assert_eq!(seen(pieces).await, two);
+    // In fragments, each with the name.
+    let pieces = [
+        piece(Some(0), None, Some("add"), "{\"a\""),
+        piece(Some(0), None, Some("add"), ":1}"),
+        piece(Some(0), None, Some("add"), "{\"a\":"),
+        piece(Some(0), None, Some("add"), "2}"),
+        piece(Some(0), None, Some("add"), ""),
+    ];
+    assert_eq!(seen(pieces).await, two);
+    let pieces = [
+        piece(Some(0), None, Some("add"), "{"),
+        piece(Some(0), None, None, "}"),
+        piece(Some(0), None, Some("now"), ""),
+    ];
+    let expected = [
+        begins(0, "call_0_0", "add"),
+        arguments(0, "{}"),
+        begins(1, "call_0_1", "now"),
+    ];
+    assert_eq!(seen(pieces).await, expected);
+    // Only one of them has an id.
+    let pieces = [
+        piece(Some(0), None, Some("add"), "{\"a\":1}"),
+        piece(Some(0), Some("b"), Some("add"), "{\"a\":2}"),
+    ];
+    let expected = [
+        begins(0, "call_0_0", "add"),
+        arguments(0, "{\"a\":1}"),
+        begins(1, "b", "add"),
+        arguments(1, "{\"a\":2}"),
+    ];
+    assert_eq!(seen(pieces).await, expected);
+}
+
+/// Pieces of one call whose number, id or place is that of another are put together.
+#[tokio::test]
+async fn pieces_that_do_not_agree() {
+    let whole = [begins(0, "a", "add"), arguments(0, "{"), arguments(0, "}")];
+    for pieces in [
+        // A number that no call has.
+        [
+            piece(Some(0), Some("a"), Some("add"), "{"),
+            piece(Some(1), None, None, "}"),
+        ],
+        // The id of the call, and another number.
+        [
+            piece(Some(0), Some("a"), Some("add"), "{"),
+            piece(Some(1), Some("a"), None, "}"),
+        ],
+        [
+            piece(Some(0), Some("a"), Some("add"), "{"),
+            piece(Some(1), Some("a"), Some("add"), "}"),
+        ],
+        // Numbered only at first, and only later.
+        [
+            piece(Some(3), Some("a"), Some("add"), "{"),
+            piece(None, None, None, "}"),
+        ],
+        [
+            piece(None, Some("a"), Some("add"), "{"),
+            piece(Some(0), None, None, "}"),
+        ],
+    ] {
+        assert_eq!(seen(pieces.clone()).await, whole, "{pieces:?}");
+    }
+    // A server that sends the whole call again.
+    let again = [
+        piece(Some(0), Some("a"), Some("add"), "{\"a\":1}"),
+        piece(Some(0), Some("a"), Some("add"), "{\"a\":1}"),
+    ];
+    assert_eq!(
+        seen(again).await,
+        [begins(0, "a", "add"), arguments(0, "{\"a\":1}")]
+    );
+    // One id for calls that differ.
+    let calls = [
+        piece(Some(0), Some("a"), Some("add"), "{\"a\":1}"),
+        piece(Some(0), Some("a"), Some("add"), "{\"a\":2}"),
+    ];
+    let expected = [
+        begins(0, "a", "add"),
+        arguments(0, "{\"a\":1}"),
+        begins(1, "call_0_1", "add"),
+        arguments(1, "{\"a\":2}"),
+    ];
+    assert_eq!(seen(calls).await, expected);
+}
+
 #[tokio::test]
 async fn numbers_with_holes() {
     let pieces = [

@@ -60,6 +60,7 @@ macro_rules! column {
             counts_that_cannot_be,
             a_call_of_a_tool_that_nobody_declared,
             arguments_that_are_no_object,
+            arguments_that_are_encoded_twice,
             arguments_of_ten_thousand_levels,
             a_field_of_ten_thousand_levels,
             a_stream_that_failed_begins_again_if_it_may,

@@ -350,9 +350,7 @@ impl MessagesReader {
                 *whole = None;
                 *call
             }
-            _ => known.ok_or_else(|| {
-                Fault::protocol("the server sent arguments of a tool call that has not started")
-            })?,
+            _ => known.ok_or_else(Fault::unstarted_call)?,
         };
         out.push(stream::Delta::Arguments { index: call, json }.into());
         Ok(())

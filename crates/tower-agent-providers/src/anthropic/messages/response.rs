@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{count, object, object_or_default, or_default, text};
+use crate::json::lenient::{count, exact_json_text, object, object_or_default, or_default, text};
 use crate::protocol::Fault;
 use tower_agent::message;
 
@@ -65,7 +65,7 @@ pub(super) struct BlockDelta {
     pub(super) thinking: String,
     #[serde(deserialize_with = "or_default")]
     pub(super) signature: String,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "exact_json_text")]
     pub(super) partial_json: String,
     pub(super) citation: Option<Value>,
 }

@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
@@ -25,6 +27,8 @@ pub struct ConverseDecoder {
     details: Map<String, Value>,
     /// The block that is being read.
     open: Option<OpenConverseBlock>,
+    /// The tool call that each block is.
+    call_blocks: HashMap<u64, usize>,
     calls: BegunCalls,
 }
 
@@ -75,13 +79,8 @@ impl Decoder for ConverseDecoder {
             }
             "contentBlockDelta" => {
                 let received: BlockDeltaEvent<'_> = json::read(json, "a piece of a block")?;
-                let index = received.content_block_index;
-                // A block of text or of reasoning has no start, and some servers send no end.
-                if self.open.as_ref().is_some_and(|open| open.index != index) {
-                    self.stop(out);
-                }
                 if let Some(delta) = received.delta {
-                    self.delta(index, delta, out)?;
+                    self.delta(received.content_block_index, delta, out)?;
                 }
             }
             "contentBlockStop" => self.stop(out),
@@ -247,7 +246,11 @@ impl ConverseDecoder {
         let start: ContentBlock = read(raw, "the start of a block")?;
         let content = match start.tool_use {
             Some(tool_use) if tool_use.r#type.is_none() => {
-                OpenContent::ToolUse(self.call(tool_use, out)?)
+                let call = self.call(tool_use, out)?;
+                if let Some(index) = index {
+                    self.call_blocks.insert(index, call);
+                }
+                OpenContent::ToolUse(call)
             }
             _ => {
                 let block = fields(raw);
@@ -274,12 +277,20 @@ impl ConverseDecoder {
         raw: &RawValue,
         out: &mut Vec<Piece>,
     ) -> Result<(), Fault> {
+        let is_of_open = self.open.as_ref().is_some_and(|open| open.index == index);
         // Before its kind is read: the deltas of a block that does not exist yet are added blindly.
-        if let Some(OpenContent::Other { block, input }) = self.content() {
+        if is_of_open && let Some(OpenContent::Other { block, input }) = self.content() {
             add(block, input, fields(raw));
             return Ok(());
         }
         let delta: ConverseBlockDelta = read(raw, "a piece of a block")?;
+        if let Some(piece) = delta.tool_use.filter(|piece| !piece.input.is_empty()) {
+            return self.arguments(index, piece.input, out);
+        }
+        // A block of text or of reasoning has no start, and some servers send no end.
+        if !is_of_open {
+            self.stop(out);
+        }
         if let Some(text) = delta.text {
             self.text(index, None, out);
             push_text(text, out);
@@ -290,14 +301,24 @@ impl ConverseDecoder {
         if let Some(piece) = delta.reasoning_content {
             self.reasoning(index, piece, out)?;
         }
-        if let Some(piece) = delta.tool_use.filter(|piece| !piece.input.is_empty()) {
-            let Some(OpenContent::ToolUse(call)) = self.content() else {
-                let message = "the server sent arguments of a tool call that has not started";
-                return Err(Fault::protocol(message));
-            };
-            let json = piece.input;
-            out.push(Delta::Arguments { index: *call, json }.into());
-        }
+        Ok(())
+    }
+
+    /// Passes on a fragment of arguments: of the call that its index names, or else of the open
+    /// one.
+    fn arguments(
+        &mut self,
+        index: Option<u64>,
+        json: String,
+        out: &mut Vec<Piece>,
+    ) -> Result<(), Fault> {
+        let named = index.and_then(|index| self.call_blocks.get(&index).copied());
+        let call = match (named, self.content()) {
+            (Some(call), _) => call,
+            (None, Some(OpenContent::ToolUse(call))) => *call,
+            (None, _) => return Err(Fault::unstarted_call()),
+        };
+        out.push(Delta::Arguments { index: call, json }.into());
         Ok(())
     }
 

@@ -2,7 +2,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{count, object, object_or_default, or_default, text};
+use crate::json::lenient::{count, exact_json_text, object, object_or_default, or_default, text};
 use tower_agent::message;
 
 // Our own types: those of AWS's client reject what servers leave out.
@@ -142,7 +142,7 @@ pub(super) struct ConverseBlockDelta {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ToolUseDelta {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "exact_json_text")]
     pub(super) input: String,
 }
 

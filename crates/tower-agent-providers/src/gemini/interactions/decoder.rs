@@ -269,6 +269,20 @@ impl InteractionsReader {
         }
     }
 
+    /// Returns the call that arguments belong to: the one that is open, if no call has their index.
+    fn call_for(&mut self, index: Option<u64>) -> usize {
+        let call = StepKind::of("function_call", String::new());
+        let is_call = |step: &Step| step.kind.is(&call);
+        match self.open_step(index).filter(|&at| is_call(&self.steps[at])) {
+            Some(at) => at,
+            None => {
+                let is_open = |step: &Step| is_call(step) && step.is_open_at(None);
+                let open = self.steps.iter().rposition(is_open);
+                open.unwrap_or_else(|| self.push(call, index, Map::new()))
+            }
+        }
+    }
+
     fn delta(&mut self, index: Option<u64>, delta: StepDelta, whole: &str, out: &mut Vec<Piece>) {
         match &*delta.kind {
             "text" => {
@@ -292,7 +306,7 @@ impl InteractionsReader {
                 self.steps[at].sign(delta.signature);
             }
             "arguments_delta" => {
-                let at = self.step_for(index, StepKind::of("function_call", String::new()));
+                let at = self.call_for(index);
                 self.steps[at].sign(delta.signature);
                 self.arguments(at, delta.arguments, out);
             }

@@ -232,6 +232,11 @@ impl ToolCallPiece<'_> {
         self.function.name.as_deref().unwrap_or_default()
     }
 
+    /// Returns the text of the arguments.
+    pub(super) fn arguments(&self) -> &str {
+        &self.function.arguments
+    }
+
     /// Takes the text of the arguments.
     pub(super) fn take_arguments(&mut self) -> String {
         std::mem::take(&mut self.function.arguments).into_owned()

@@ -12,7 +12,9 @@ use tower_agent::stream::{Delta, Piece};
 /// Assembles tool calls that arrive in pieces.
 ///
 /// The protocol numbers the calls and sends id and name with the first piece. Servers omit the
-/// number, the id or both, send them late or again, or number all calls 0.
+/// number, the id or both, send them late or again, number all calls 0, or each piece anew. What a
+/// piece says of itself counts in this order: the id of a call, then the name of another one or
+/// whether the call is complete, then the number.
 #[derive(Debug, Default)]
 pub(super) struct ToolCalls {
     calls: Vec<OpenCall>,
@@ -28,6 +30,8 @@ pub(super) struct ToolCalls {
 
 #[derive(Debug, Default)]
 struct OpenCall {
+    /// Its number, if the server says one.
+    index: Option<u64>,
     id: String,
     name: String,
     arguments: Arguments,
@@ -57,6 +61,10 @@ impl ToolCalls {
             }
         }
         let call = &mut self.calls[at];
+        call.index = call.index.or(piece.index);
+        if call.is_repeated_by(&piece) && call.arguments.is_complete() {
+            return;
+        }
         let more = piece.take_arguments();
         // The first id counts: some servers send another one with each piece.
         if call.id.is_empty() && !piece.id().is_empty() {
@@ -133,23 +141,29 @@ impl ToolCalls {
             return new;
         };
         let id = piece.id();
-        let name = piece.name();
-        if let Some(index) = piece.index {
-            let found = self.by_index.get(&index).copied();
-            // Servers that number all calls 0 are noticed by a new id and name.
-            return found
-                .filter(|&at| !self.calls[at].is_another(id, name))
-                .unwrap_or(new);
+        let found = piece
+            .index
+            .and_then(|index| self.by_index.get(&index).copied());
+        // The id counts more than the number, and names the call also where the number is another.
+        let known = self.by_id.get(id).copied().or(found);
+        if let Some(at) = known {
+            return if self.calls[at].is_another(piece) {
+                new
+            } else {
+                at
+            };
         }
-        if !id.is_empty() {
-            let known = self.by_id.get(id).copied();
+        let says_name = !piece.name().is_empty();
+        match piece.index {
+            // A number that is new begins a call, unless the piece has only arguments, which the
+            // last call still lacks.
+            Some(_) if says_name || !id.is_empty() || self.calls[last].arguments.is_complete() => {
+                new
+            }
             // Without a name it is a late id, or a server that sends a new id with each piece.
-            return known.unwrap_or(if name.is_empty() { last } else { new });
-        }
-        if name.is_empty() || !self.calls[last].is_complete_beside(name) {
-            last
-        } else {
-            new
+            None if !id.is_empty() && says_name => new,
+            None if says_name && self.calls[last].is_another(piece) => new,
+            _ => last,
         }
     }
 
@@ -181,14 +195,37 @@ impl ToolCalls {
 }
 
 impl OpenCall {
-    /// Returns whether a piece with the same number starts another call.
-    fn is_another(&self, id: &str, name: &str) -> bool {
-        !id.is_empty() && !name.is_empty() && !self.id.is_empty() && self.id != id
+    /// Returns whether a piece that may belong to this call begins another one.
+    fn is_another(&mut self, piece: &ToolCallPiece<'_>) -> bool {
+        let name = piece.name();
+        let id = piece.id();
+        // Only a piece with a name can begin a call. It may also repeat the name of its own.
+        if name.is_empty() || self.name.is_empty() {
+            return false;
+        }
+        if !id.is_empty() && !self.id.is_empty() && self.id != id {
+            return true;
+        }
+        if self.name != name {
+            return true;
+        }
+        // What would follow the whole arguments belongs to another call, unless it repeats them.
+        let has_more = !piece.arguments().trim().is_empty() && !self.is_repeated_by(piece);
+        (has_more || !self.may_have_number(piece.index)) && self.arguments.is_complete()
     }
 
-    /// Returns whether a piece with only a name, and perhaps arguments, starts another call.
-    fn is_complete_beside(&mut self, name: &str) -> bool {
-        !self.name.is_empty() && (self.name != name || self.arguments.is_complete())
+    /// Returns whether a piece with this number, or none, may be one of this call.
+    fn may_have_number(&self, index: Option<u64>) -> bool {
+        index.is_none() || self.index.is_none() || self.index == index
+    }
+
+    /// Returns whether a piece is the whole call again.
+    fn is_repeated_by(&self, piece: &ToolCallPiece<'_>) -> bool {
+        let is_same = !piece.id().is_empty() && piece.id() == self.id;
+        is_same
+            && self.may_have_number(piece.index)
+            && !piece.name().is_empty()
+            && piece.arguments().trim() == self.arguments.text.trim()
     }
 }
 

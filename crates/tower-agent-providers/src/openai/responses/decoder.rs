@@ -25,6 +25,9 @@ pub struct ResponsesDecoder {
     parts: Vec<PartSource>,
     /// The last part can still grow.
     is_open: bool,
+    /// A text, or reasoning, has been passed on in pieces and has not ended.
+    is_saying: bool,
+    is_thinking: bool,
     calls: BegunCalls,
 }
 
@@ -87,33 +90,40 @@ impl Decoder for ResponsesDecoder {
                     id(&read.item),
                 ));
                 self.items[at].fields = read.item;
-                self.begin_call(at, false, out);
+                self.begin_call(at, false, out)?;
             }
             "response.output_item.done" => {
                 let at = self.item_for(&read, ItemKind::of(&read.item), Some(&id(&read.item)));
-                self.item(at, read.item, out);
+                self.item(at, read.item, out)?;
             }
             "response.output_text.delta" | "response.refusal.delta" => {
                 let at = self.item_for(&read, ItemKind::Message, None);
                 let position = TextPosition::Content(read.content_index);
+                self.is_saying |= !delta.is_empty();
                 self.text(at, position, delta.into_owned(), out);
                 self.is_refusal |= kind == "response.refusal.delta";
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_summary.delta" => {
                 let at = self.item_for(&read, ItemKind::Reasoning, None);
                 let position = TextPosition::Summary(read.summary_index);
+                self.is_thinking |= !delta.is_empty();
                 self.thought(at, position, delta.into_owned(), out);
             }
             "response.reasoning_text.delta" | "response.reasoning.delta" => {
                 let at = self.item_for(&read, ItemKind::Reasoning, None);
                 let position = TextPosition::Content(read.content_index);
+                self.is_thinking |= !delta.is_empty();
                 self.thought(at, position, delta.into_owned(), out);
             }
             "response.function_call_arguments.delta" => {
-                let at = self.item_for(&read, ItemKind::CALL, None);
-                self.arguments(at, delta.into_owned(), out);
+                let at = self.call_for(&read);
+                if let ItemKind::Call { arguments, .. } = &mut self.items[at].kind {
+                    arguments.push_str(&delta);
+                }
+                self.send_arguments(at, out);
             }
-            // Texts and arguments are complete with their item; others are not needed.
+            kind if kind.ends_with(".done") => self.ended(kind, read, out)?,
+            // What begins and is empty, and events that do not exist yet.
             _ => {}
         }
         Ok(Progress::More)
@@ -200,6 +210,8 @@ impl ResponsesDecoder {
                         .position(|item| !id.is_empty() && item.id == id)
                 });
             let at = match found {
+                // It has what its own end left out, if it is surely the same.
+                Some(at) if items[at].is_done && items[at].is_same(&kind, &fields, &id) => at,
                 Some(at) if items[at].is_done => continue,
                 Some(at) if items[at].can_be(&kind) => at,
                 _ => match items.iter().position(|item| item.can_be(&kind)) {
@@ -208,11 +220,13 @@ impl ResponsesDecoder {
                     None => self.push(kind, Some(index), id),
                 },
             };
-            self.item(at, fields, out);
+            self.item(at, fields, out)?;
         }
-        // Calls whose items never ended.
+        // Items that never ended have what their start said.
         for at in 0..self.items.len() {
-            self.call(at, out);
+            if !self.items[at].is_done && !matches!(self.items[at].kind, ItemKind::Other) {
+                self.item(at, Map::new(), out)?;
+            }
         }
         self.close(out);
         let is_nameless = self
@@ -234,7 +248,7 @@ impl ResponsesDecoder {
     fn item_for(&mut self, event: &ResponseEvent<'_>, kind: ItemKind, id: Option<&str>) -> usize {
         let id = id.unwrap_or(&event.item_id);
         let index = event.output_index;
-        let found = self.find(index, id);
+        let found = self.find(index, id, &kind);
         let Some(at) = found.filter(|&at| self.items[at].can_be(&kind)) else {
             return self.push(kind, index, id.to_owned());
         };
@@ -247,16 +261,22 @@ impl ResponsesDecoder {
         at
     }
 
-    /// Returns the latest item with this index, or else with this id.
-    fn find(&self, index: Option<u64>, id: &str) -> Option<usize> {
+    /// Returns the latest item of a kind with this index, or else with this id.
+    fn find(&self, index: Option<u64>, id: &str, kind: &ItemKind) -> Option<usize> {
         // The index comes first: some servers send a new id with each event.
         if index.is_some()
-            && let Some(at) = self.items.iter().rposition(|item| item.index == index)
+            && let Some(at) = self
+                .items
+                .iter()
+                .rposition(|item| item.index == index && item.kind.is(kind))
         {
             return Some(at);
         }
         if !id.is_empty()
-            && let Some(at) = self.items.iter().rposition(|item| item.id == id)
+            && let Some(at) = self
+                .items
+                .iter()
+                .rposition(|item| item.id == id && item.kind.is(kind))
         {
             return Some(at);
         }
@@ -275,18 +295,115 @@ impl ResponsesDecoder {
         None
     }
 
+    /// Reads the end of a text, of reasoning or of arguments. It repeats the whole, which counts if
+    /// nothing of it has come: many servers send no pieces, and the item without it.
+    fn ended(
+        &mut self,
+        kind: &str,
+        read: ResponseEvent<'_>,
+        out: &mut Vec<Piece>,
+    ) -> Result<(), Fault> {
+        let content = TextPosition::Content(read.content_index);
+        let summary = TextPosition::Summary(read.summary_index);
+        let (kind, position) = match kind {
+            "response.output_text.done" | "response.refusal.done" => {
+                self.is_refusal |= kind == "response.refusal.done";
+                (ItemKind::Message, content)
+            }
+            "response.reasoning_text.done" | "response.reasoning.done" => {
+                (ItemKind::Reasoning, content)
+            }
+            "response.reasoning_summary_text.done"
+            | "response.reasoning_summary.done"
+            | "response.reasoning_summary_part.done" => (ItemKind::Reasoning, summary),
+            "response.content_part.done" => {
+                let is_reasoning = read
+                    .part
+                    .get("type")
+                    .is_some_and(|it| it == "reasoning_text");
+                self.is_refusal |= is_refusal(&read.part);
+                let kind = if is_reasoning {
+                    ItemKind::Reasoning
+                } else {
+                    ItemKind::Message
+                };
+                (kind, content)
+            }
+            "response.function_call_arguments.done" => {
+                let at = self.call_for(&read);
+                if self.items[at].text("name").is_empty() && !read.name.is_empty() {
+                    let name = read.name.into_owned().into();
+                    self.items[at].fields.insert("name".into(), name);
+                }
+                self.begin_call(at, false, out)?;
+                return self.whole_arguments(at, &read.whole, out);
+            }
+            _ => return Ok(()),
+        };
+        let text = match text_of(&read.part) {
+            Some(text) => text.to_owned(),
+            None => read.whole.clone().into_owned(),
+        };
+        if text.is_empty() {
+            return Ok(());
+        }
+        let is_reasoning = matches!(kind, ItemKind::Reasoning);
+        let has_pieces = std::mem::take(if is_reasoning {
+            &mut self.is_thinking
+        } else {
+            &mut self.is_saying
+        });
+        let at = match self.known_item(&read, &kind) {
+            Some(at) => at,
+            // The pieces came under other names, as from servers with a new id in each event.
+            None if has_pieces => return Ok(()),
+            None => self.item_for(&read, kind, None),
+        };
+        let shown = &self.items[at].shown;
+        if shown.contains(&position) {
+            return Ok(());
+        }
+        match is_reasoning {
+            // The content of reasoning counts only if there is no summary, as in a whole item.
+            true if !shows_same_list(shown, position) => {}
+            true => self.thought(at, position, text, out),
+            false => self.text(at, position, text, out),
+        }
+        Ok(())
+    }
+
+    /// Returns the item that an event is about, also if the item itself has ended.
+    fn known_item(&self, event: &ResponseEvent<'_>, kind: &ItemKind) -> Option<usize> {
+        self.find(event.output_index, &event.item_id, kind)
+            .filter(|&at| self.items[at].kind.is(kind))
+    }
+
+    /// Returns the call that an event is about, or else a new one.
+    fn call_for(&mut self, event: &ResponseEvent<'_>) -> usize {
+        let is_call = |item: &Item| item.can_be(&ItemKind::CALL);
+        let known = self.known_item(event, &ItemKind::CALL);
+        // Pieces whose names do not agree with those of the start are about the call that is open.
+        let known = known.or_else(|| self.items.iter().rposition(is_call));
+        known.unwrap_or_else(|| self.item_for(event, ItemKind::CALL, None))
+    }
+
     /// Reads a complete item and passes on what has not been yet.
-    fn item(&mut self, at: usize, fields: Map<String, Value>, out: &mut Vec<Piece>) {
+    fn item(
+        &mut self,
+        at: usize,
+        fields: Map<String, Value>,
+        out: &mut Vec<Piece>,
+    ) -> Result<(), Fault> {
         let item = &mut self.items[at];
-        item.fields = fields;
-        item.is_done = true;
+        item.end(fields);
         match item.kind {
             ItemKind::Message => {
                 let content = item.fields.get("content").and_then(Value::as_array);
                 self.is_refusal |= content
                     .into_iter()
                     .flatten()
-                    .any(|part| part.get("type").is_some_and(|kind| kind == "refusal"));
+                    .filter_map(Value::as_object)
+                    .any(is_refusal);
                 for (position, text) in item.texts() {
                     if !self.items[at].shown.contains(&position) {
                         self.text(at, position, text, out);
@@ -307,7 +424,7 @@ impl ResponsesDecoder {
                     self.close(out);
                 }
             }
-            ItemKind::Call { .. } => self.call(at, out),
+            ItemKind::Call { .. } => self.call(at, out)?,
             ItemKind::Other => {
                 let mut data = ProviderData::default();
                 data.set(PROVIDER, Value::Object(item.fields.clone()));
@@ -315,6 +432,7 @@ impl ResponsesDecoder {
                 out.push(Part::Provider(data).into());
             }
         }
+        Ok(())
     }
 
     fn text(&mut self, at: usize, position: TextPosition, text: String, out: &mut Vec<Piece>) {
@@ -341,75 +459,94 @@ impl ResponsesDecoder {
     }
 
     /// Passes on what has not been yet of a complete call.
-    fn call(&mut self, at: usize, out: &mut Vec<Piece>) {
-        self.begin_call(at, true, out);
-        let item = &self.items[at];
-        if let ItemKind::Call {
-            has_arguments: false,
-            ..
-        } = item.kind
-        {
-            let arguments = match item.fields.get("arguments") {
-                Some(Value::String(text)) => text.clone(),
-                None | Some(Value::Null) => String::new(),
-                Some(other) => other.to_string(),
-            };
-            self.arguments(at, arguments, out);
-        }
+    fn call(&mut self, at: usize, out: &mut Vec<Piece>) -> Result<(), Fault> {
+        let whole = match self.items[at].fields.get("arguments") {
+            Some(Value::String(text)) => text.clone(),
+            None | Some(Value::Null) => String::new(),
+            Some(other) => other.to_string(),
+        };
+        self.whole_arguments(at, &whole, out)?;
+        self.begin_call(at, true, out)
     }
 
-    /// Passes on the start of a call, unless it has been or, if more can come, its id or its name
-    /// is missing.
-    fn begin_call(&mut self, at: usize, is_last: bool, out: &mut Vec<Piece>) {
+    /// Passes on the start of a call and its arguments so far, unless it has been or, if more can
+    /// come, its id or its name is missing.
+    fn begin_call(&mut self, at: usize, is_last: bool, out: &mut Vec<Piece>) -> Result<(), Fault> {
         let item = &self.items[at];
-        let ItemKind::Call {
-            number: None,
-            has_arguments,
-        } = item.kind
-        else {
-            return;
-        };
+        if !matches!(item.kind, ItemKind::Call { number: None, .. }) {
+            return Ok(());
+        }
         let name = item.text("name");
         let id = Some(item.text("call_id"))
             .filter(|id| !id.is_empty())
             .unwrap_or(&item.id);
         // The item's own id is not that of the call: it serves only once nothing better can come.
         if name.is_empty() || !is_last && item.text("call_id").is_empty() {
-            return;
+            return Ok(());
         }
-        let (number, id) = self.calls.begin(id);
+        let (index, id) = self.calls.begin(id);
         let name = name.into();
-        self.items[at].kind = ItemKind::Call {
-            number: Some(number),
-            has_arguments,
-        };
+        if let ItemKind::Call { number, .. } = &mut self.items[at].kind {
+            *number = Some(index);
+        }
         self.begin(PartSource::Call(at), out);
-        out.push(
-            Delta::ToolCall {
-                index: number,
-                id,
-                name,
-            }
-            .into(),
-        );
+        out.push(Delta::ToolCall { index, id, name }.into());
+        self.send_arguments(at, out);
+        Ok(())
     }
 
-    /// Passes on arguments. Those of a call that has not started come with its item.
-    fn arguments(&mut self, at: usize, json: String, out: &mut Vec<Piece>) {
+    /// Reads the arguments as a whole. They add to the pieces what is missing there.
+    fn whole_arguments(
+        &mut self,
+        at: usize,
+        whole: &str,
+        out: &mut Vec<Piece>,
+    ) -> Result<(), Fault> {
+        // An item that does not repeat them has none, or the empty object.
+        if matches!(whole.trim(), "" | "{}" | "null") {
+            return Ok(());
+        }
+        let item = &mut self.items[at];
+        let ItemKind::Call { arguments, .. } = &mut item.kind else {
+            return Ok(());
+        };
+        if whole.starts_with(&**arguments) {
+            whole.clone_into(arguments);
+            self.send_arguments(at, out);
+            return Ok(());
+        }
+        let is_same = match (
+            serde_json::from_str::<Value>(whole),
+            serde_json::from_str::<Value>(arguments),
+        ) {
+            (Ok(whole), Ok(pieces)) => whole == pieces,
+            // A whole that was cut off itself says no more than the pieces.
+            (Err(_), Ok(_)) => true,
+            _ => false,
+        };
+        if is_same {
+            return Ok(());
+        }
+        // Which of them the model has written is not known, and the call may do something.
+        let name = item.text("name");
+        let message =
+            format!("the server sent two versions of the arguments of a call of `{name}`");
+        Err(Fault::protocol(message))
+    }
+
+    /// Passes on the arguments that have not been yet, once the call has started.
+    fn send_arguments(&mut self, at: usize, out: &mut Vec<Piece>) {
         if let ItemKind::Call {
             number: Some(index),
-            has_arguments,
+            arguments,
+            sent,
         } = &mut self.items[at].kind
-            && !json.is_empty()
+            && *sent < arguments.len()
         {
-            *has_arguments = true;
-            out.push(
-                Delta::Arguments {
-                    index: *index,
-                    json,
-                }
-                .into(),
-            );
+            let index = *index;
+            let json = arguments[*sent..].to_owned();
+            *sent = arguments.len();
+            out.push(Delta::Arguments { index, json }.into());
         }
     }
 
@@ -521,6 +658,23 @@ fn text_data(item: &Item, position: TextPosition) -> Map<String, Value> {
         }
     }
     data
+}
+
+/// Returns the text of a content part. A refusal is the answer's text under another name.
+fn text_of(part: &Map<String, Value>) -> Option<&str> {
+    ["text", "refusal"]
+        .iter()
+        .find_map(|name| part.get(*name)?.as_str())
+}
+
+fn is_refusal(part: &Map<String, Value>) -> bool {
+    part.get("type").is_some_and(|kind| kind == "refusal")
+}
+
+/// Returns whether a position is in the list of those that have been shown, if any have been.
+fn shows_same_list(shown: &[TextPosition], position: TextPosition) -> bool {
+    let is_same = |first| std::mem::discriminant(first) == std::mem::discriminant(&position);
+    shown.first().is_none_or(is_same)
 }
 
 fn id(item: &Map<String, Value>) -> String {

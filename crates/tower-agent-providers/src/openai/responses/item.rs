@@ -22,7 +22,9 @@ pub(super) enum ItemKind {
     /// A call, with its number among the calls once it has been passed on.
     Call {
         number: Option<usize>,
-        has_arguments: bool,
+        /// The arguments so far, and how many bytes of them have been passed on.
+        arguments: String,
+        sent: usize,
     },
     Other,
 }
@@ -47,14 +49,28 @@ impl ItemKind {
     /// A call that has not been passed on.
     pub(super) const CALL: Self = Self::Call {
         number: None,
-        has_arguments: false,
+        arguments: String::new(),
+        sent: 0,
     };
+
+    pub(super) fn is(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
 }
 
 impl Item {
     /// Returns whether more of an item of this kind can come under this one.
     pub(super) fn can_be(&self, kind: &ItemKind) -> bool {
-        !self.is_done && std::mem::discriminant(&self.kind) == std::mem::discriminant(kind)
+        !self.is_done && self.kind.is(kind)
+    }
+
+    /// Returns whether the item is the one with these fields, which can add to it.
+    pub(super) fn is_same(&self, kind: &ItemKind, fields: &Map<String, Value>, id: &str) -> bool {
+        let call_id = fields.get("call_id").and_then(Value::as_str);
+        let is_same_call = call_id.is_some_and(|id| !id.is_empty() && id == self.text("call_id"));
+        let is_named = is_same_call || !id.is_empty() && id == self.id;
+        // An item of another kind has been passed on as it is.
+        is_named && self.kind.is(kind) && !matches!(kind, ItemKind::Other)
     }
 
     pub(super) fn new(kind: ItemKind, index: Option<u64>, id: String) -> Self {
@@ -107,6 +123,32 @@ impl Item {
             }
         }
         texts
+    }
+
+    /// Sets the fields of the item as it ended. What only its start said is kept: some servers end
+    /// an item without repeating it. An end that comes again adds what the first one left out.
+    pub(super) fn end(&mut self, mut fields: Map<String, Value>) {
+        let mut earlier = std::mem::take(&mut self.fields);
+        if self.is_done {
+            std::mem::swap(&mut fields, &mut earlier);
+        } else {
+            // It is not in progress any more.
+            earlier.remove("status");
+        }
+        for (name, value) in earlier {
+            let known = fields.entry(name).or_insert(Value::Null);
+            let is_said = match known {
+                Value::Null => false,
+                Value::String(text) => !text.is_empty(),
+                Value::Array(list) => !list.is_empty(),
+                _ => true,
+            };
+            if !is_said {
+                *known = value;
+            }
+        }
+        self.fields = fields;
+        self.is_done = true;
     }
 
     pub(super) fn text(&self, name: &str) -> &str {

@@ -4,7 +4,9 @@ use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess};
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{count, null_default, object, object_or_default, or_default};
+use crate::json::lenient::{
+    count, exact_json_text, null_default, object, object_or_default, or_default,
+};
 use crate::json::{Number, ReadFields, Word};
 use tower_agent::message;
 
@@ -76,6 +78,21 @@ impl Response {
     }
 }
 
+/// An object; anything else is one without fields.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct ObjectField {
+    #[serde(deserialize_with = "or_default")]
+    fields: Map<String, Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct ArgumentsField<'a> {
+    #[serde(borrow, deserialize_with = "exact_json_text")]
+    json: Cow<'a, str>,
+}
+
 /// An event of a streamed response: its type and the fields of all types that are read. It is read
 /// in place, as a response may be thousands of events.
 #[derive(Debug, Default)]
@@ -88,6 +105,11 @@ pub(super) struct ResponseEvent<'a> {
     pub(super) summary_index: u64,
     pub(super) delta: Cow<'a, str>,
     pub(super) item: Map<String, Value>,
+    /// The whole text, refusal or arguments at the end of one, and the whole content part.
+    pub(super) whole: Cow<'a, str>,
+    pub(super) part: Map<String, Value>,
+    /// The name of the tool, beside its whole arguments.
+    pub(super) name: Cow<'a, str>,
 }
 
 impl<'de> ReadFields<'de> for ResponseEvent<'de> {
@@ -107,12 +129,13 @@ impl<'de> ReadFields<'de> for ResponseEvent<'de> {
                 self.summary_index = map.next_value::<Number>()?.number.unwrap_or_default();
             }
             "delta" => self.delta = map.next_value::<Word<'_>>()?.word.unwrap_or_default(),
-            "item" => {
-                self.item = match map.next_value()? {
-                    Value::Object(item) => item,
-                    _ => Map::new(),
-                }
+            "item" => self.item = map.next_value::<ObjectField>()?.fields,
+            "part" => self.part = map.next_value::<ObjectField>()?.fields,
+            "text" | "refusal" => {
+                self.whole = map.next_value::<Word<'_>>()?.word.unwrap_or_default();
             }
+            "arguments" => self.whole = map.next_value::<ArgumentsField<'_>>()?.json,
+            "name" => self.name = map.next_value::<Word<'_>>()?.word.unwrap_or_default(),
             _ => drop(map.next_value::<IgnoredAny>()?),
         }
         Ok(())

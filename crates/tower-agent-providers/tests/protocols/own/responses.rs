@@ -628,6 +628,146 @@ async fn items_without_an_end() {
     );
 }
 
+/// Servers that send no pieces say texts and arguments at their end, and some do not repeat them in
+/// the items.
+#[tokio::test]
+async fn what_only_the_end_of_a_part_says() {
+    let message = json!({ "type": "message", "id": "m", "role": "assistant", "content": [] });
+    let added = |item: &Value| json!({ "type": "response.output_item.added", "output_index": 0, "item": item });
+    let ended = |item: &Value| json!({ "type": "response.output_item.done", "output_index": 0, "item": item });
+    let last =
+        |output: Value| json!({ "type": "response.completed", "response": { "output": output } });
+    let text = json!({ "type": "response.output_text.done", "item_id": "m", "output_index": 0,
+                       "content_index": 0, "text": "ok" });
+    let part = json!({ "type": "response.content_part.done", "item_id": "m", "output_index": 0,
+                       "content_index": 0, "part": { "type": "output_text", "text": "ok" } });
+    for events in [
+        vec![text.clone(), completed()],
+        vec![part.clone(), completed()],
+        vec![text.clone(), part.clone(), completed()],
+        vec![added(&message), text.clone(), ended(&message), completed()],
+        vec![added(&message), ended(&message), part.clone(), completed()],
+        vec![text.clone(), last(json!([message]))],
+        vec![added(&message), ended(&message), text, part, completed()],
+        vec![
+            json!({ "type": "response.output_text.done", "text": "ok" }),
+            completed(),
+        ],
+    ] {
+        let response = streamed(events.clone()).await.unwrap();
+        let expected = [Said::Text("ok".into())];
+        assert_eq!(said(response.message()), expected, "{events:?}");
+    }
+
+    let thought = json!({ "type": "response.reasoning_summary_text.done", "item_id": "rs",
+                          "output_index": 0, "summary_index": 0, "text": "Hm." });
+    let whole = json!({ "type": "response.reasoning_summary_part.done", "item_id": "rs",
+                        "output_index": 0, "summary_index": 0,
+                        "part": { "type": "summary_text", "text": "Hm." } });
+    let refusal = json!({ "type": "response.refusal.done", "item_id": "m", "output_index": 1,
+                          "content_index": 0, "refusal": "No." });
+    let response = streamed([thought, whole, refusal, completed()])
+        .await
+        .unwrap();
+    let expected = [Said::Reasoning("Hm.".into()), Said::Text("No.".into())];
+    assert_eq!(said(response.message()), expected);
+    assert_eq!(*response.finish_reason(), FinishReason::Refusal);
+}
+
+#[tokio::test]
+async fn arguments_that_only_their_end_says() {
+    let call = |arguments: &str| {
+        json!({ "type": "function_call", "id": "fc", "call_id": "call_1", "name": "look",
+                "arguments": arguments })
+    };
+    let nameless = json!({ "type": "function_call", "id": "fc", "call_id": "call_1" });
+    let added = |item: &Value| json!({ "type": "response.output_item.added", "output_index": 0, "item": item });
+    let ended = |item: &Value| json!({ "type": "response.output_item.done", "output_index": 0, "item": item });
+    let last =
+        |output: Value| json!({ "type": "response.completed", "response": { "output": output } });
+    let whole = json!({ "type": "response.function_call_arguments.done", "item_id": "fc",
+                        "output_index": 0, "name": "look", "arguments": "{\"q\":\"x\"}" });
+    let mut object = whole.clone();
+    object["arguments"] = json!({ "q": "x" });
+    let mut other_id = whole.clone();
+    other_id["item_id"] = "fc_of_this_event".into();
+    other_id["output_index"] = 7.into();
+    let piece = |delta: &str| {
+        json!({ "type": "response.function_call_arguments.delta",
+                                      "item_id": "fc", "output_index": 0, "delta": delta })
+    };
+    let brief = call("");
+    for events in [
+        vec![added(&brief), whole.clone(), ended(&brief), completed()],
+        vec![added(&brief), whole.clone(), completed()],
+        vec![added(&brief), ended(&brief), whole.clone(), completed()],
+        vec![added(&nameless), whole.clone(), completed()],
+        vec![
+            added(&call("{}")),
+            whole.clone(),
+            ended(&call("{}")),
+            completed(),
+        ],
+        vec![
+            added(&brief),
+            ended(&brief),
+            last(json!([call("{\"q\": \"x\"}")])),
+        ],
+        vec![added(&brief), object, completed()],
+        vec![added(&brief), other_id, completed()],
+        // Of pieces that are a part of it, the rest is added.
+        vec![added(&brief), piece("{\"q\":"), whole.clone(), completed()],
+        vec![
+            piece("{\"q\":"),
+            piece("\"x\"}"),
+            ended(&brief),
+            completed(),
+        ],
+        vec![
+            added(&brief),
+            piece("{\"q\":\"x\"}"),
+            whole.clone(),
+            ended(&brief),
+            completed(),
+        ],
+        // The same in other spacing.
+        vec![
+            added(&brief),
+            piece("{ \"q\" : \"x\" }"),
+            whole,
+            completed(),
+        ],
+    ] {
+        let response = streamed(events.clone()).await;
+        let response = response.unwrap_or_else(|error| panic!("{error}: {events:?}"));
+        let calls: Vec<_> = response.message().tool_calls().collect();
+        assert_eq!(calls.len(), 1, "{events:?}");
+        assert_eq!(calls[0].arguments, json!({ "q": "x" }), "{events:?}");
+        assert_eq!((&*calls[0].id, &*calls[0].name), ("call_1", "look"));
+    }
+    // Which of two versions the model has written is not known.
+    let pieces = piece("{\"q\":\"y\"}");
+    let error = streamed([
+        added(&brief),
+        pieces,
+        ended(&call("{\"q\":\"x\"}")),
+        completed(),
+    ])
+    .await;
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol);
+    assert!(error.message().contains("a call of `look`"), "{error}");
+}
+
+/// As from a gateway that numbers nothing and has new ids in each event.
+#[tokio::test]
+async fn the_end_of_a_text_whose_pieces_had_other_ids_is_no_second_text() {
+    let piece = |id: &str, text: &str| json!({ "type": "response.output_text.delta", "item_id": id, "delta": text });
+    let end = json!({ "type": "response.output_text.done", "item_id": "c", "text": "ab" });
+    let response = streamed([piece("a", "a"), piece("b", "b"), end, completed()]).await;
+    assert_eq!(response.unwrap().text(), "ab");
+}
+
 /// The pieces do not say where they belong, and the item or the last event says all again.
 #[tokio::test]
 async fn streamed_text_is_not_repeated() {

@@ -257,6 +257,25 @@ pub(crate) async fn arguments_that_are_no_object<C: Column>() {
     }
 }
 
+/// As Granite, GLM, Nova and others write them: the object is in a JSON string.
+pub(crate) async fn arguments_that_are_encoded_twice<C: Column>() {
+    let object = json!({ "at": "x" });
+    let once = Value::from(object.to_string()).to_string();
+    let thrice = Value::from(Value::from(once.clone()).to_string()).to_string();
+    for text in [once, thrice] {
+        let odd = Answer::new([call("call_1", "look", &[&text])]);
+        for response in both::<C>(&odd).await {
+            let call = response.message().tool_calls().next().unwrap();
+            assert_eq!(call.arguments, object, "{text}");
+        }
+        for is_streamed in [false, true] {
+            let (last, seen) = run::<C>(&[odd.clone(), done()], is_streamed).await;
+            assert_eq!(seen, [object.clone()], "{text}");
+            assert!(!last.to_string().contains("INVALID_JSON"), "{last}");
+        }
+    }
+}
+
 /// Writes brackets for the text `DEEP`.
 fn nested(text: &str) -> String {
     let brackets = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));

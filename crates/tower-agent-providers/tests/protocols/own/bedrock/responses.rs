@@ -56,6 +56,48 @@ fn end(reason: &str) -> [Vec<u8>; 2] {
     ]
 }
 
+/// The number of a fragment may be that of no block, and fragments of two calls may be mixed.
+#[tokio::test]
+async fn arguments_whose_numbers_do_not_agree() {
+    let call = |index: u64, id: &str| {
+        start(
+            index,
+            json!({ "toolUse": { "toolUseId": id, "name": "look" } }),
+        )
+    };
+    let piece = |index: u64, input: Value| delta(index, json!({ "toolUse": { "input": input } }));
+    let arguments = async |frames: Vec<Vec<u8>>| {
+        let response = read(frames.into_iter().chain(end("tool_use")))
+            .await
+            .unwrap();
+        let calls = response.message().tool_calls();
+        calls
+            .map(|call| call.arguments.value().clone())
+            .collect::<Vec<_>>()
+    };
+    let whole = json!("{\"at\":1}");
+    assert_eq!(
+        arguments(vec![call(1, "a"), piece(0, whole.clone())]).await,
+        [json!({ "at": 1 })]
+    );
+    // An object in place of its text.
+    assert_eq!(
+        arguments(vec![call(0, "a"), piece(0, json!({ "at": 1 }))]).await,
+        [json!({ "at": 1 })]
+    );
+    let mixed = vec![
+        call(0, "a"),
+        call(1, "b"),
+        piece(0, json!("{\"at\":")),
+        piece(1, json!("{\"at\":2}")),
+        piece(0, json!("1}")),
+    ];
+    assert_eq!(
+        arguments(mixed).await,
+        [json!({ "at": 1 }), json!({ "at": 2 })]
+    );
+}
+
 /// A frame that botocore's parser reads as the event that it is here.
 #[test]
 fn the_frames_of_these_tests_are_those_of_aws() {

@@ -36,6 +36,22 @@ async fn back(response: &ModelResponse) -> Value {
 }
 
 #[tokio::test]
+async fn arguments_with_a_number_that_no_call_has() {
+    let call = json!({ "type": "function_call", "id": "f", "name": "look" });
+    let piece = json!({ "type": "arguments_delta", "arguments": "{\"at\":1}" });
+    let response = streamed(&[
+        start(1, call),
+        delta(0, piece),
+        stop(1),
+        completed("completed"),
+    ])
+    .await;
+    let calls: Vec<_> = response.message().tool_calls().collect();
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0].arguments, json!({ "at": 1 }));
+}
+
+#[tokio::test]
 async fn steps_go_back_as_they_came() {
     let citation = json!({ "type": "url_citation", "url": "https://example.com", "end_index": 4 });
     let text = json!({ "type": "text", "text": "Here.", "annotations": [citation] });
