@@ -215,14 +215,16 @@ pub(super) fn check(arguments: &Value, schema: &Value) -> Result<(), InvalidArgu
 /// Returns the error for a string where an object belongs.
 fn no_object(arguments: &Value, tool: &Parameters) -> InvalidArguments {
     let text = arguments.as_str().unwrap_or_default();
-    let holds = if holds_json(text) {
-        " that holds JSON"
+    let problem = if holds_json(text) {
+        "a string that holds JSON where an object belongs"
+    } else if looks_like_object(text) {
+        "not JSON"
     } else {
-        ""
+        "a string where an object belongs"
     };
     InvalidArguments {
         field: String::new(),
-        problem: format!("the arguments are a string{holds} where an object belongs: {text}"),
+        problem: format!("the arguments are {problem}: {text}"),
         expected: Some(tool.schema.clone()),
     }
 }

@@ -12,7 +12,9 @@
 //! Each model receives the original request. All but the first receive it without its
 //! [`model`](tower_agent::Settings::model) and [`extra`](tower_agent::Settings::extra) settings,
 //! which are meant for the first; each of the others uses its own model. Provider data in the
-//! messages is kept: it is stored per provider, and other providers ignore it.
+//! messages is kept, and each model is sent its own alone: the clients of providers leave out what
+//! has another [issuer](tower_agent::message::ProviderData::issuer), also where two of them speak
+//! one protocol.
 //!
 //! The next model is called after an error of a [retryable](tower_agent::ErrorKind::is_retryable)
 //! kind (whether or not retrying the same model would have helped; panics included), and when the

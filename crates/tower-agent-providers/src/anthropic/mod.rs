@@ -42,7 +42,9 @@
 //! - Images are sent by URL, inline or as the id of an uploaded file, and so are documents: a PDF,
 //!   or text, which is sent as plain text. Audio and other documents are `InvalidRequest` errors
 //!   that name the part.
-//! - Reasoning is sent back unchanged, in its place. Reasoning of another provider is left out.
+//! - Reasoning is sent back unchanged, in its place. Reasoning of another server is left out, also
+//!   if it speaks this protocol: Anthropic accepts the signatures of Claude alone, wherever Claude
+//!   is [served](crate::HttpModelBuilder::issuer).
 //!
 //! # Settings
 //!

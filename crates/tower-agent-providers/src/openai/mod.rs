@@ -61,6 +61,10 @@
 //! further `choices`, as they came. Images that the model makes are parts of its message, which go
 //! back in it, and so is its audio, which goes back as its transcript: the text of the message.
 //!
+//! What only the server can read goes back to it alone, by its
+//! [issuer](crate::HttpModelBuilder::issuer), in the fields in which it came: `reasoning_details`,
+//! `thinking_blocks`, `reasoning_opaque`, `extra_content` and the like.
+//!
 //! A refusal is returned as text with the finish reason
 //! [`Refusal`](tower_agent::model::FinishReason::Refusal). A tool call's `extra_content` is kept
 //! and sent back. See [`HttpModel`] for streams and errors.
@@ -83,7 +87,9 @@
 //!   a `type`, it is the whole tool, such as `{"type": "web_search"}`.
 //! - On what the model said, this data is what its items contain besides text: ids, `phase`,
 //!   annotations, encrypted reasoning. It is sent back untouched, as are items of other types, each
-//!   of which is a [`Part::Provider`](tower_agent::Part::Provider).
+//!   of which is a [`Part::Provider`](tower_agent::Part::Provider). Another server of this
+//!   protocol, or another account of OpenAI, is not sent what it could not read:
+//!   [`issuer`](crate::HttpModelBuilder::issuer).
 //! - A call's id is sent as in chat completions, but may have 64 characters.
 //! - Summaries of the reasoning are returned if they are requested, in
 //!   [`extra`](tower_agent::Settings::extra): `{"reasoning": {"summary": "auto"}}`.

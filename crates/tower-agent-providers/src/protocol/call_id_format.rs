@@ -2,6 +2,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use super::hash::fnv1a;
 use crate::word::is_word;
 use tower_agent::message::{Message, Messages, Part, ToolCall, ToolResult};
 
@@ -84,11 +85,4 @@ impl CallIdFormat {
         let start = start.map(|byte| if is_word(byte) { byte.into() } else { '_' });
         Cow::Owned(start.chain(hash.chars()).collect())
     }
-}
-
-/// A hash that is the same in every process: providers cache what begins with the same bytes.
-fn fnv1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }

@@ -114,6 +114,7 @@ mod described;
 mod event;
 mod fault;
 mod framing;
+mod hash;
 #[cfg(any(feature = "gemini", feature = "ollama"))]
 mod joined;
 #[cfg(any(feature = "anthropic", feature = "gemini"))]
@@ -163,6 +164,7 @@ pub(crate) use self::described::schema_of;
 pub use self::event::Event;
 pub use self::fault::Fault;
 pub use self::framing::Framing;
+pub(crate) use self::hash::fnv1a;
 #[cfg(any(feature = "gemini", feature = "ollama"))]
 pub(crate) use self::joined::joined;
 #[cfg(feature = "bedrock")]
@@ -180,7 +182,7 @@ pub use self::operation::{Operation, OperationCall};
 pub use self::provider_fields::provider_fields;
 #[cfg(feature = "openai")]
 pub(crate) use self::provider_name::is_under;
-pub(crate) use self::provider_name::provider_name;
+pub(crate) use self::provider_name::{issuer_of_host, provider_name};
 #[cfg(any(
     feature = "anthropic",
     feature = "gemini",
@@ -206,7 +208,9 @@ pub trait Protocol: Send + Sync + 'static {
     /// The provider's name, in lower case: the key of its
     /// [`ProviderData`](tower_agent::message::ProviderData).
     ///
-    /// Two protocols of one provider need two names unless they can send each other's data.
+    /// Two protocols of one provider need two names unless they can send each other's data. Data
+    /// that came from another server of this protocol is not seen by [`encode`](Self::encode): the
+    /// client leaves out what has another [issuer](tower_agent::message::ProviderData::issuer).
     const PROVIDER: &'static str;
 
     /// The provider's name as layers around the model see it, in

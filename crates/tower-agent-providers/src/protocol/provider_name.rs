@@ -35,6 +35,33 @@ pub(crate) fn provider_name(host: &str) -> Option<&'static str> {
     found.map_or_else(|| cloud(host), |(_, name)| Some(*name))
 }
 
+/// Returns who makes the opaque data of the answers from a host, such as signatures, and whether it
+/// is bound to an account there. A host that is not known is an issuer of its own.
+///
+/// A company that serves its models at several places takes the data of each of them at the others.
+pub(crate) fn issuer_of_host<'a>(provider: &str, target: &str, host: &'a str) -> (&'a str, bool) {
+    let is_cloud = target != provider;
+    match provider {
+        // Nothing but Claude speaks this protocol in a cloud.
+        "anthropic"
+            if is_cloud
+                || ["anthropic.com", "azure.com"]
+                    .iter()
+                    .any(|own| is_under(own, host)) =>
+        {
+            ("anthropic", false)
+        }
+        "gemini" | "gemini_interactions" if is_cloud || is_under("googleapis.com", host) => {
+            ("google", false)
+        }
+        "bedrock" => ("bedrock", false),
+        // Reasoning is sealed for an organisation. On Azure that is a resource, which has a host.
+        "openai_responses" if is_under("openai.com", host) => ("openai", true),
+        _ if is_under("azure.com", host) => (host, false),
+        _ => (provider_name(host).unwrap_or(host), false),
+    }
+}
+
 /// Returns the name of a cloud, whose hosts stand beside others under one domain: they are known by
 /// the service in them, as in `bedrock-runtime.eu-west-1.amazonaws.com`.
 fn cloud(host: &str) -> Option<&'static str> {

@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::base_url::BaseUrl;
 use super::build_error::BuildError;
 use super::config::{Config, FetchKey, KeySource, PerCall, sensitive};
+use super::issuer::Issuer;
 use super::model::HttpModel;
 use super::secrets::{Secrets, without_secrets};
 use crate::protocol::{Framing, Protocol, provider_name};
@@ -39,6 +40,7 @@ pub struct HttpModelBuilder<P> {
     headers: Vec<(String, String)>,
     max_response: usize,
     keeps_usage: bool,
+    issuer: Option<String>,
 }
 
 /// The default limit of a response, which leaves room for images and audio.
@@ -78,6 +80,7 @@ impl<P: Protocol> HttpModelBuilder<P> {
             headers: Vec::new(),
             max_response: MAX_RESPONSE,
             keeps_usage: false,
+            issuer: None,
         }
     }
 
@@ -160,6 +163,24 @@ impl<P: Protocol> HttpModelBuilder<P> {
     /// than is counted, such as the searches that the server made. Defaults to `false`.
     pub fn keep_stated_usage(mut self, keeps: bool) -> Self {
         self.keeps_usage = keeps;
+        self
+    }
+
+    /// Names who makes the opaque data of the answers, such as signatures and sealed reasoning. It
+    /// is sent back to models with the same name alone, and left out of the calls of others, which
+    /// would refuse it: conversations keep the name as its
+    /// [issuer](tower_agent::message::ProviderData::issuer).
+    ///
+    /// Set one name for several clients that take the data of one another, such as one for a
+    /// company and one for a gateway before it, or for two keys of one organisation. Set different
+    /// ones for accounts of which each refuses the data of the other.
+    ///
+    /// Defaults to the company that the host belongs to, or else to the host: on Azure to the host
+    /// of the resource. Reasoning that OpenAI seals in Responses is bound to an account, by its
+    /// default known by the headers `openai-project` or `openai-organization`, or else by a short
+    /// digest of the key; of a key that is [fetched](Self::api_key_with), nothing is known.
+    pub fn issuer(mut self, name: impl Into<String>) -> Self {
+        self.issuer = Some(name.into());
         self
     }
 
@@ -273,9 +294,14 @@ impl<P: Protocol> HttpModelBuilder<P> {
             .parse()
             .is_ok_and(|host: IpAddr| host.is_loopback());
         let is_default_host = base.host() == own.host() && !is_local;
+        let issuer = match &self.issuer {
+            Some(name) => Issuer::named(P::PROVIDER, name),
+            None => Issuer::of_host(P::PROVIDER, P::TARGET, base.host(), &headers),
+        };
         Ok(Config {
             provider: provider_name(base.host()).or(cloud::<P>()),
             base,
+            issuer,
             is_default_host,
             headers,
             secrets,

@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use super::base_url::BaseUrl;
 use super::build_error::BuildError;
 use super::connection;
+use super::issuer::Issuer;
 use super::secrets::Secrets;
 #[cfg(feature = "bedrock")]
 use super::signature;
@@ -26,6 +27,8 @@ pub(super) struct Config {
     pub(super) base: BaseUrl,
     /// The name of the provider that is called, as tables of prices have it, if it is known.
     pub(super) provider: Option<&'static str>,
+    /// Whose opaque data is sent.
+    pub(super) issuer: Issuer,
     /// Set if the provider's own host is called.
     pub(super) is_default_host: bool,
     pub(super) headers: HeaderMap,
@@ -140,6 +143,7 @@ impl Config {
             self.headers.remove(name);
         }
         self.headers.extend(headers.clone());
+        self.issuer = self.issuer.clone().for_headers(&self.headers);
     }
 
     /// Returns the error of an HTTP call that got no response. A user without a key may not have

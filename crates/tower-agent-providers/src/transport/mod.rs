@@ -5,6 +5,7 @@ mod body;
 mod broken;
 mod build_error;
 mod builder;
+mod call_ids;
 #[cfg(feature = "http-client")]
 pub(crate) mod client;
 #[cfg(feature = "http-client")]
@@ -15,6 +16,7 @@ mod connection;
 mod event_stream;
 mod frames;
 mod head;
+mod issuer;
 pub(crate) mod model;
 pub(crate) mod operations;
 #[cfg(feature = "proxy")]

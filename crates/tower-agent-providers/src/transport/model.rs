@@ -121,16 +121,18 @@ where
     }
 
     fn call(&mut self, request: ModelRequest) -> Self::Future {
-        let call = call_of(&request, self.model.as_deref(), &self.config);
+        let mut config = self.config.clone();
+        if let Some(headers) = request.extensions().get::<RequestHeaders>() {
+            Arc::make_mut(&mut config).add_headers(headers);
+        }
+        let own = config.issuer.own(&request);
+        let written = own.as_ref().unwrap_or(&request);
+        let call = call_of(written, self.model.as_deref(), &self.config);
         // Set before the call, so that a layer outside can name the model even if it fails.
         if let Some(target) = request.extensions().get::<ModelTarget>() {
             target.set(P::TARGET, call.model());
             let base = &self.config.base;
             target.set_server(base.host(), base.port());
-        }
-        let mut config = self.config.clone();
-        if let Some(headers) = request.extensions().get::<RequestHeaders>() {
-            Arc::make_mut(&mut config).add_headers(headers);
         }
         let http = match self.http_request(&call, &config) {
             Ok(http) => http,

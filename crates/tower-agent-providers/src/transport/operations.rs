@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::mem;
@@ -19,6 +20,7 @@ use super::config::Config;
 use super::head::{MAX_ERROR, ResponseHead};
 use super::model::HttpModel;
 use super::read;
+use crate::operations::CountTokens;
 use crate::protocol::{Operation, OperationCall, Protocol};
 use tower_agent::error::{BoxError, Error, Result};
 
@@ -83,7 +85,14 @@ where
         let mut service = mem::replace(&mut model.http, next);
         let protocol = model.protocol.clone();
         let mut config = model.config.clone();
-        let call = match protocol.operation(&request, model.model.as_deref()) {
+        // A prompt is counted as it would be sent.
+        let counted = (&request as &dyn Any).downcast_ref::<CountTokens>();
+        let own = counted.and_then(|counted| config.issuer.own(counted.request()));
+        let own = own.map(CountTokens::new);
+        let own = own
+            .as_ref()
+            .and_then(|own| (own as &dyn Any).downcast_ref());
+        let call = match protocol.operation(own.unwrap_or(&request), model.model.as_deref()) {
             Ok(call) => call,
             Err(error) => {
                 return OperationFuture {

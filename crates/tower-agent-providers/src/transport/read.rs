@@ -206,7 +206,8 @@ fn finish(
     let config = head.config();
     let mut metadata = head.into_metadata(&decoder);
     metadata.stated_usage = usage.into_json();
-    let response = decoder.finish(streamed).with_metadata(metadata);
+    let mut response = decoder.finish(streamed).with_metadata(metadata);
+    config.issuer.mark(&mut response);
     // A word of the server's, which may be anything that it was sent.
     let FinishReason::Other(word) = response.finish_reason() else {
         return response;

@@ -1,10 +1,10 @@
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::about::{self, About};
 use super::content::{Content, ContentPart};
 use super::details::Details;
 use super::own_media::OwnMedia;
-use super::provider::{ABOUT, CALL_IDS, PROVIDER, ReceivedField, own};
+use super::provider::{ABOUT, CALL_IDS, PROVIDER, ReceivedField, added, own};
 use super::rejected_call::rejected_calls;
 use super::response::{ChatCompletion, ChatMessage};
 use super::tool_calls::ToolCalls;
@@ -22,6 +22,8 @@ pub struct ChatReader {
     model: Option<String>,
     calls: ToolCalls,
     details: Details,
+    /// The fields of the message that go back as they came.
+    opaque: Map<String, Value>,
     about: About,
     media: OwnMedia,
     /// The last piece was reasoning.
@@ -47,6 +49,7 @@ impl ChatReader {
             model: None,
             calls: ToolCalls::new(request.messages().len()),
             details: Details::default(),
+            opaque: Map::new(),
             about: About::default(),
             media: OwnMedia::new(request.settings()),
             is_thinking: false,
@@ -135,9 +138,13 @@ impl Decoder for ChatReader {
             }
         }
         CALL_IDS.keep(response.message_mut());
+        let mut fields = self.opaque;
         if let Some(about) = self.about.into_value() {
+            fields.insert(ABOUT.into(), about);
+        }
+        if !fields.is_empty() {
             let provider = response.message_mut().provider_mut();
-            provider.set(PROVIDER, json!({ ABOUT: about }));
+            provider.set(PROVIDER, Value::Object(fields));
         }
         // Some servers send `stop` beside tool calls; the message itself decides then.
         let reason = match self.finish_reason {
@@ -271,6 +278,11 @@ impl ChatReader {
             self.reasoning_field = Some(ReceivedField::ReasoningContent);
         } else if !message.reasoning.is_empty() {
             self.reasoning_field.get_or_insert(ReceivedField::Reasoning);
+        } else if !message.reasoning_text.is_empty() {
+            (self.reasoning_field).get_or_insert(ReceivedField::ReasoningText);
+        }
+        for (name, value) in message.opaque.drain(..) {
+            self.keep_opaque(name, value);
         }
         let thought = message.take_thoughts();
         if !thought.is_empty() {
@@ -301,6 +313,25 @@ impl ChatReader {
         }
     }
 
+    /// Keeps a field that goes back as it came, or adds the next piece of it.
+    fn keep_opaque(&mut self, name: &str, value: Value) {
+        match (self.opaque.get_mut(name), value) {
+            (_, Value::Null) => {}
+            (Some(Value::Object(fields)), Value::Object(more)) => fields.extend(more),
+            (known, Value::Array(more)) => {
+                let mut list = match known.map(Value::take) {
+                    Some(Value::Array(earlier)) => Details::from(earlier),
+                    _ => Details::default(),
+                };
+                more.into_iter().for_each(|item| list.push(item));
+                if let Some(list) = list.into_value() {
+                    self.opaque.insert(name.into(), list);
+                }
+            }
+            (_, value) => drop(self.opaque.insert(name.into(), value)),
+        }
+    }
+
     fn think(&mut self, thought: String, out: &mut Vec<Piece>) {
         self.is_thinking = true;
         out.push(Delta::Reasoning(thought).into());
@@ -314,15 +345,20 @@ impl ChatReader {
     }
 
     /// Ends a part of reasoning. It is marked as that of a server of this protocol, so that it is
-    /// sent back, and carries its details: a guard that changes its text then drops them as well.
+    /// sent back, and carries its details and what only the server can read: a guard that changes
+    /// its text then drops them as well.
     fn end_thinking(&mut self, out: &mut Vec<Piece>) {
-        if std::mem::take(&mut self.is_thinking) {
-            let details = std::mem::take(&mut self.details);
-            out.push(Piece::ReasoningEnd(own(
-                details.into_value(),
-                self.reasoning_field,
-            )));
+        if !std::mem::take(&mut self.is_thinking) {
+            return;
         }
+        let details = std::mem::take(&mut self.details);
+        let mut data = own(details.into_value(), self.reasoning_field);
+        if !self.opaque.is_empty() {
+            let mut fields = std::mem::take(&mut self.opaque);
+            fields.extend(added(&data).cloned().unwrap_or_default());
+            data.set(PROVIDER, Value::Object(fields));
+        }
+        out.push(Piece::ReasoningEnd(data));
     }
 }
 

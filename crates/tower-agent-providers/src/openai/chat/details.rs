@@ -1,12 +1,23 @@
 use serde_json::Value;
 
-/// The `reasoning_details` of a message, which arrive in pieces and go back in their order.
+/// The `reasoning_details` of a message, or its `thinking_blocks`, which arrive in pieces and go
+/// back in their order.
 #[derive(Debug, Default)]
 pub(super) struct Details(Vec<Value>);
+
+impl From<Vec<Value>> for Details {
+    fn from(details: Vec<Value>) -> Self {
+        Self(details)
+    }
+}
 
 impl Details {
     /// Adds a detail, or the next piece of the last one.
     pub(super) fn push(&mut self, detail: Value) {
+        // Some servers fill a list with nothing.
+        if !detail.is_object() {
+            return;
+        }
         let last = self.0.last_mut().filter(|last| is_piece(last, &detail));
         match last {
             Some(last) => append(last, detail),
@@ -28,6 +39,10 @@ pub(super) fn thought(detail: &Value) -> &str {
 
 /// Returns whether `next` continues `last`. Encrypted reasoning comes whole.
 fn is_piece(last: &Value, next: &Value) -> bool {
+    if last["type"] == "thinking" && next["type"] == "thinking" {
+        // The signature ends a block.
+        return last["signature"].as_str().is_none_or(str::is_empty);
+    }
     ["reasoning.text", "reasoning.summary"]
         .iter()
         .any(|kind| next["type"] == *kind)
@@ -42,7 +57,7 @@ fn append(detail: &mut Value, more: Value) {
     for (name, value) in more {
         match (fields.get_mut(&name), value) {
             (Some(Value::String(text)), Value::String(piece))
-                if name == "text" || name == "summary" =>
+                if ["text", "summary", "thinking"].contains(&&*name) =>
             {
                 text.push_str(&piece);
             }

@@ -50,8 +50,12 @@ pub enum ReasoningField {
     /// Reasoning is not sent back.
     None,
     /// The field in which the server sent it: `reasoning_content`, or `reasoning` if it sent only
-    /// that, as Ollama does and vLLM since version 0.11.
+    /// that, as Ollama does and vLLM since version 0.11; and its `reasoning_details`, if it sent
+    /// some, as a gateway before OpenRouter does.
     AsReceived,
+    /// The same of a message that has `reasoning_details`, and otherwise nothing: a gateway before
+    /// OpenAI, which takes no text of reasoning.
+    DetailsAsReceived,
     /// The message's `reasoning_content`, also for what came from another server.
     ReasoningContent,
     /// The message's `reasoning`: Cerebras, Together, Ollama.
@@ -141,6 +145,9 @@ impl Dialect {
             (ReasoningField::None, _) => "tower_agent_providers.openai.chat",
             (ReasoningField::AsReceived, false) => "tower_agent_providers.openai.chat/received",
             (ReasoningField::AsReceived, true) => "tower_agent_providers.openai.chat/received!",
+            (ReasoningField::DetailsAsReceived, _) => {
+                "tower_agent_providers.openai.chat/details_received"
+            }
             (ReasoningField::ReasoningContent, false) => {
                 "tower_agent_providers.openai.chat/reasoning_content"
             }

@@ -15,7 +15,7 @@ use crate::protocol::is_under;
 /// | Perplexity, Hugging Face | no reasoning |
 /// | xAI, Fireworks | nothing |
 /// | vLLM, llama.cpp, LM Studio, Ollama | nothing: reasoning goes back in the field in which it came |
-/// | any other | nothing, but `max_completion_tokens` and no reasoning for models of OpenAI |
+/// | any other | nothing, but `max_completion_tokens` and no reasoning without details for models of OpenAI |
 ///
 /// Rules that are added come before these, the last one first:
 ///
@@ -44,6 +44,13 @@ struct Rule {
 
 const OPENAI: Dialect = Dialect {
     reasoning: ReasoningField::None,
+    limit: LimitField::MaxCompletionTokens,
+    ..Dialect::new()
+};
+
+/// A gateway sends details that OpenAI itself does not, and takes them back.
+const OPENAI_MODEL: Dialect = Dialect {
+    reasoning: ReasoningField::DetailsAsReceived,
     limit: LimitField::MaxCompletionTokens,
     ..Dialect::new()
 };
@@ -137,10 +144,10 @@ const KNOWN: &[(&str, &str, Dialect)] = &[
     ("perplexity.ai", "", STRICT),
     ("huggingface.co", "", STRICT),
     // On hosts that are not known.
-    ("", "gpt-5", OPENAI),
-    ("", "o1", OPENAI),
-    ("", "o3", OPENAI),
-    ("", "o4", OPENAI),
+    ("", "gpt-5", OPENAI_MODEL),
+    ("", "o1", OPENAI_MODEL),
+    ("", "o3", OPENAI_MODEL),
+    ("", "o4", OPENAI_MODEL),
 ];
 
 impl Dialects {

@@ -211,8 +211,21 @@ fn sent_fields(fields: &Map<String, Value>) -> Cow<'_, Map<String, Value>> {
 fn reasoning(message: &Message, dialect: Dialect, json: &mut Object<'_>) -> Result<()> {
     let field = match dialect.reasoning {
         ReasoningField::None | ReasoningField::Content => return Ok(()),
-        ReasoningField::AsReceived if is_in_reasoning(message) => "reasoning",
-        ReasoningField::AsReceived | ReasoningField::ReasoningContent => "reasoning_content",
+        ReasoningField::AsReceived | ReasoningField::DetailsAsReceived => {
+            match (details(message), received_field(message)) {
+                (Some(details), Some(field)) => {
+                    json.field(REASONING_DETAILS, details)?;
+                    field
+                }
+                // The text came in the details alone.
+                (Some(details), None) => return json.field(REASONING_DETAILS, details),
+                (None, _) if dialect.reasoning == ReasoningField::DetailsAsReceived => {
+                    return Ok(());
+                }
+                (None, field) => field.unwrap_or("reasoning_content"),
+            }
+        }
+        ReasoningField::ReasoningContent => "reasoning_content",
         ReasoningField::Reasoning => "reasoning",
         ReasoningField::ReasoningDetails => match details(message) {
             // The details have the text as well.
@@ -232,13 +245,11 @@ fn reasoning(message: &Message, dialect: Dialect, json: &mut Object<'_>) -> Resu
     }
 }
 
-/// Returns whether reasoning of a message came in the field `reasoning`.
-fn is_in_reasoning(message: &Message) -> bool {
-    message.parts().iter().any(|part| match part {
-        Part::Reasoning(reasoning) => {
-            added(&reasoning.provider).is_some_and(|fields| fields.contains_key(FIELD))
-        }
-        _ => false,
+/// Returns the field in which the reasoning of a message came, if it is marked.
+fn received_field(message: &Message) -> Option<&str> {
+    message.parts().iter().find_map(|part| match part {
+        Part::Reasoning(reasoning) => added(&reasoning.provider)?.get(FIELD)?.as_str(),
+        _ => None,
     })
 }
 

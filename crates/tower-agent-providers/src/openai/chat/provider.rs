@@ -11,7 +11,8 @@ pub(super) const PROVIDER: &str = "openai";
 /// The field of reasoning that only some servers send, and take back.
 pub(super) const REASONING_DETAILS: &str = "reasoning_details";
 
-/// The mark of reasoning that came in the field `reasoning`, and goes back in it. It is not sent.
+/// The mark of reasoning that came in this field, and goes back in it. Without details, reasoning
+/// that came in `reasoning_content` has none. It is not sent.
 pub(super) const FIELD: &str = "reasoning_field";
 
 /// The facts about a response in the data of its message. They are not sent back.
@@ -22,7 +23,29 @@ pub(super) const ABOUT: &str = "response";
 pub(super) enum ReceivedField {
     ReasoningContent,
     Reasoning,
+    /// As from GitHub Copilot.
+    ReasoningText,
 }
+
+impl ReceivedField {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::ReasoningContent => "reasoning_content",
+            Self::Reasoning => "reasoning",
+            Self::ReasoningText => "reasoning_text",
+        }
+    }
+}
+
+/// The fields of a message that only the server which sent them can read, apart from those of
+/// reasoning: gateways have them. They go back to it as they came.
+pub(super) const OPAQUE: [&str; 5] = [
+    "encrypted_content",
+    "extra_content",
+    "reasoning_opaque",
+    "reasoning_signature",
+    "thinking_blocks",
+];
 
 /// Returns the data of what came from a server of this protocol: a mark, and the details of
 /// reasoning.
@@ -31,14 +54,16 @@ pub(super) fn own(details: Option<Value>, field: Option<ReceivedField>) -> Provi
     static MARK: LazyLock<ProviderData> = LazyLock::new(|| data(json!({})));
     static IN_REASONING: LazyLock<ProviderData> =
         LazyLock::new(|| data(json!({ FIELD: "reasoning" })));
-    let in_reasoning = field == Some(ReceivedField::Reasoning);
-    let mark: &ProviderData = if in_reasoning { &IN_REASONING } else { &MARK };
     let Some(details) = details else {
-        return mark.clone();
+        return match field {
+            None | Some(ReceivedField::ReasoningContent) => MARK.clone(),
+            Some(ReceivedField::Reasoning) => IN_REASONING.clone(),
+            Some(other) => data(json!({ FIELD: other.name() })),
+        };
     };
     let mut fields = json!({ REASONING_DETAILS: details });
-    if in_reasoning {
-        fields[FIELD] = "reasoning".into();
+    if let Some(field) = field {
+        fields[FIELD] = field.name().into();
     }
     data(fields)
 }

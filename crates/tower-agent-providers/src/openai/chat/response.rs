@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::content::Content;
 use super::details::thought;
+use super::provider::OPAQUE;
 use super::usage::CompletionUsage;
 use crate::json::lenient::{
     error, exact_json_text, null_default, number, object, or_default, string,
@@ -103,7 +104,10 @@ pub(super) struct ChatMessage<'a> {
     pub(super) content: Content<'a>,
     pub(super) reasoning_content: Cow<'a, str>,
     pub(super) reasoning: Cow<'a, str>,
+    pub(super) reasoning_text: Cow<'a, str>,
     pub(super) reasoning_details: Vec<Value>,
+    /// The fields that go back as they came.
+    pub(super) opaque: Vec<(&'static str, Value)>,
     pub(super) refusal: Cow<'a, str>,
     /// It has annotations, executed tools, images or audio.
     has_more: bool,
@@ -118,6 +122,7 @@ impl<'de> ReadFields<'de> for ChatMessage<'de> {
                 self.reasoning_content = map.next_value::<LenientText<'_>>()?.text
             }
             "reasoning" => self.reasoning = map.next_value::<LenientText<'_>>()?.text,
+            "reasoning_text" => self.reasoning_text = map.next_value::<LenientText<'_>>()?.text,
             "reasoning_details" => {
                 let details: Value = map.next_value()?;
                 self.reasoning_details = match details {
@@ -133,7 +138,10 @@ impl<'de> ReadFields<'de> for ChatMessage<'de> {
                 let calls: Option<Vec<ToolCallPiece<'_>>> = map.next_value()?;
                 self.tool_calls = calls.unwrap_or_default();
             }
-            _ => drop(map.next_value::<IgnoredAny>()?),
+            name => match OPAQUE.iter().find(|opaque| **opaque == name) {
+                Some(opaque) => self.opaque.push((opaque, map.next_value()?)),
+                None => drop(map.next_value::<IgnoredAny>()?),
+            },
         }
         Ok(())
     }
@@ -255,6 +263,9 @@ impl ChatMessage<'_> {
         }
         if !self.reasoning.is_empty() {
             return std::mem::take(&mut self.reasoning).into_owned();
+        }
+        if !self.reasoning_text.is_empty() {
+            return std::mem::take(&mut self.reasoning_text).into_owned();
         }
         self.reasoning_details.iter().map(thought).collect()
     }

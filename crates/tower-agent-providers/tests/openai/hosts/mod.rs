@@ -216,6 +216,81 @@ fn normal_message(message: &Value) -> Value {
     Value::Object(normal)
 }
 
+/// Adds the values in a list or an object that only the server which sent them can read.
+fn opaque(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let is_opaque = ["signature", "encrypted", "data", "opaque"];
+                match value {
+                    Value::String(text) if is_opaque.iter().any(|word| name.contains(word)) => {
+                        found.push(text.clone());
+                    }
+                    value => opaque(value, found),
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| opaque(value, found)),
+        _ => {}
+    }
+}
+
+/// As if a company's gateway stood before each host: it is not known, and gets back all that only
+/// the host behind it can read.
+#[tokio::test]
+async fn a_host_behind_a_gateway_gets_back_what_only_it_can_read() {
+    let mut exchanges = 0;
+    for (name, host) in hosts() {
+        for exchange in &host.exchanges {
+            let server = Server::start([exchange.reply()]).await;
+            let response = exchange.response(&server).await.unwrap();
+            let messages = [Message::user("?"), response.message().clone()];
+            let request = ModelRequest::new(messages);
+            let call = Call::new(&request)
+                .with_host("gateway.example.com")
+                .with_model(&*exchange.model);
+            let mut body = Vec::new();
+            Chat::default().encode(&call, &mut body).unwrap();
+            let body = String::from_utf8(body).unwrap();
+            let answers: Vec<Value> = match &exchange.answer {
+                Answer::Plain(body) => vec![body.clone()],
+                Answer::Streamed(lines) => {
+                    let data = lines.iter().filter_map(|line| line.strip_prefix("data:"));
+                    data.filter_map(|data| serde_json::from_str(data).ok())
+                        .collect()
+                }
+            };
+            let mut sealed = Vec::new();
+            for answer in &answers {
+                for choice in answer["choices"].as_array().into_iter().flatten() {
+                    for message in [&choice["message"], &choice["delta"]] {
+                        let details = [
+                            "reasoning_details",
+                            "thinking_blocks",
+                            "extra_content",
+                            "tool_calls",
+                        ];
+                        details
+                            .iter()
+                            .for_each(|name| opaque(&message[*name], &mut sealed));
+                    }
+                }
+            }
+            sealed.retain(|text| !text.is_empty());
+            exchanges += usize::from(!sealed.is_empty());
+            for text in sealed {
+                let written = serde_json::to_string(&text).unwrap();
+                assert!(
+                    body.contains(&written),
+                    "{name}: {}\n{written}\n{body}",
+                    exchange.origin
+                );
+            }
+        }
+    }
+    assert!(exchanges > 3, "{exchanges}");
+}
+
 #[tokio::test]
 async fn the_next_request_is_the_one_that_the_host_accepted() {
     let mut wrong = Vec::new();

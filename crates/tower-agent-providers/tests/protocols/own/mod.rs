@@ -5,6 +5,7 @@ mod bedrock;
 mod cohere;
 mod gemini;
 mod interactions;
+mod issuers;
 mod ollama;
 mod operations;
 mod options;

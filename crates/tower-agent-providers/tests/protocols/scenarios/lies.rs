@@ -1,5 +1,6 @@
 //! Servers that lie, and models that invent.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -99,6 +100,10 @@ pub(crate) async fn the_id_of_a_former_turn<C: Column>() {
         let mut sent = C::sent_back(&last);
         assert_eq!(calls(&sent).len(), 3);
         sent.retain(|sent| !matches!(sent, Sent::Text(_)));
+        if C::HAS_CALL_IDS {
+            let ids: HashSet<_> = calls(&sent).into_iter().collect();
+            assert_eq!(ids.len(), 3, "some servers refuse an id that stands twice");
+        }
         // Each result stands after its call.
         for pair in sent.chunks(2) {
             assert!(matches!(pair, [Sent::Call(_), Sent::Result(_)]), "{sent:?}");
