@@ -5,6 +5,8 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use super::characters::whole_characters;
+
 /// The arguments of a tool call: the model's own text. Cloning is O(1).
 ///
 /// The text is kept exactly, with its spacing, the order of its keys and all digits of its numbers,
@@ -75,13 +77,17 @@ impl Arguments {
         !self.value().is_string() || self.parse::<Value>().is_ok()
     }
 
-    /// Parses the text as a `T`, without an intermediate [`Value`].
+    /// Parses the text as a `T`, without an intermediate [`Value`]. Half a character in it, which no
+    /// string can have, is read as `U+FFFD`.
     ///
     /// # Errors
     ///
     /// Fails if the text is not the JSON of a `T`.
     pub fn parse<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
-        serde_json::from_str(self.as_str())
+        serde_json::from_str(self.as_str()).or_else(|error| match whole_characters(self.as_str()) {
+            Some(text) => serde_json::from_str(&text),
+            None => Err(error),
+        })
     }
 }
 

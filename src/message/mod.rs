@@ -3,6 +3,7 @@
 mod arguments;
 mod body;
 mod call_ids;
+mod characters;
 mod finish_reason;
 mod media_source;
 #[expect(clippy::module_inception, reason = "a type is in the file of its name")]
@@ -17,6 +18,7 @@ mod usage;
 
 pub use self::arguments::Arguments;
 pub use self::call_ids::CallIds;
+pub use self::characters::whole_characters;
 pub use self::finish_reason::{FinishReason, NoAnswer};
 pub use self::media_source::MediaSource;
 pub use self::message::Message;

@@ -3,6 +3,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::protocol::Fault;
+use crate::protocol::ending::{Promise, promise};
 use tower_agent::error::ErrorKind;
 
 /// Reads Google's error: `{"error": {"code", "status", "message", "details"}}`, or an array of it.
@@ -33,12 +34,6 @@ fn with_details(mut fault: Fault, error: &Value) -> Fault {
         .any(|detail| detail["reason"] == "API_KEY_INVALID")
     {
         fault = fault.with_kind(ErrorKind::Auth);
-    } else if fault
-        .message()
-        .to_ascii_lowercase()
-        .contains("input token count")
-    {
-        fault = fault.with_kind(ErrorKind::ContextLength);
     } else if is_filter(code) {
         fault = fault.with_kind(ErrorKind::ContentFilter);
     } else if let Some(kind) = failure(code) {
@@ -54,35 +49,15 @@ fn with_details(mut fault: Fault, error: &Value) -> Fault {
 /// Returns the kind of an answer that failed: there is none, or only a part of one. The word is a
 /// finish reason or, in lower case, the code of an error.
 pub(super) fn failure(word: &str) -> Option<ErrorKind> {
-    match &*word.to_ascii_uppercase() {
-        "MALFORMED_FUNCTION_CALL"
-        | "MALFORMED_RESPONSE"
-        | "MALFORMED_TOOL_CALL"
-        | "TOO_MANY_TOOL_CALLS"
-        | "UNEXPECTED_TOOL_CALL" => Some(ErrorKind::Provider),
-        "MISSING_THOUGHT_SIGNATURE"
-        | "FAILED_PRECONDITION"
-        | "OUT_OF_RANGE"
-        | "PARAMETER_UNKNOWN" => Some(ErrorKind::InvalidRequest),
+    match promise(word) {
+        Promise::Broken(kind) => Some(kind),
         _ => None,
     }
 }
 
 /// Returns whether a word, as in [`failure`], says that the answer was blocked.
 pub(super) fn is_filter(word: &str) -> bool {
-    matches!(
-        &*word.to_ascii_uppercase(),
-        "SAFETY"
-            | "RECITATION"
-            | "BLOCKLIST"
-            | "PROHIBITED_CONTENT"
-            | "CONTENT_BLOCKED"
-            | "SPII"
-            | "MODEL_ARMOR"
-            | "IMAGE_SAFETY"
-            | "IMAGE_RECITATION"
-            | "IMAGE_PROHIBITED_CONTENT"
-    )
+    promise(word) == Promise::Filtered
 }
 
 /// Reads a duration such as `12s` or `0.5s`.

@@ -3,7 +3,7 @@ use serde::de::IgnoredAny;
 
 use super::write::write;
 use tower_agent::error::Result;
-use tower_agent::message;
+use tower_agent::message::{self, whole_characters};
 
 /// Appends the arguments of a tool call as an object: the model's own text, byte for byte.
 ///
@@ -29,14 +29,14 @@ use tower_agent::message;
 /// Never fails for arguments; the signature is that of [`write`](super::write).
 pub fn arguments(out: &mut Vec<u8>, arguments: &message::Arguments) -> Result<()> {
     let text = arguments.as_str().trim();
-    // A name or text with an escape may hold half a character, which is valid JSON for the fast
-    // check and no text for a provider: only then the whole value is read.
-    let is_object = if text.contains("\\u") {
-        arguments.value().is_object()
+    // Half a character is valid JSON for the fast check, and no text for a provider.
+    let mended = if text.contains("\\u") {
+        whole_characters(text)
     } else {
-        text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
+        None
     };
-    if is_object {
+    let text = mended.as_deref().unwrap_or(text);
+    if text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok() {
         out.extend_from_slice(text.as_bytes());
         return Ok(());
     }

@@ -45,12 +45,13 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
-/// Reads a count, such as of tokens, and anything but a number as the default.
+/// Reads a count, such as of tokens, and anything else as the default: text, and a number that is no
+/// count, as it is negative, fractional or too large. The answer beside it has been paid for, and is
+/// not thrown away for a count that is not known.
 ///
 /// # Errors
 ///
-/// Fails for invalid JSON, and for a number that is no count: negative, fractional, or too large.
-/// Read as zero, what was used would cost nothing.
+/// Fails for invalid JSON.
 pub fn count<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -66,9 +67,7 @@ impl Wanted<'_> for ReadCount {
     type Value = u64;
 
     fn number<E: Error>(self, number: Number) -> Result<Option<u64>, E> {
-        let count = whole(&number);
-        let count = count.ok_or_else(|| E::custom(format_args!("{number} is not a count")))?;
-        Ok(Some(count))
+        Ok(whole(&number))
     }
 }
 
@@ -110,6 +109,32 @@ where
     T: Deserialize<'de>,
 {
     wanted(deserializer, ReadObject(PhantomData))
+}
+
+/// Reads a list, without what is `null` in it, and anything else as an empty list.
+///
+/// # Errors
+///
+/// Fails for invalid JSON, and if an item is not a `T`.
+pub fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Ok(optional_list(deserializer)?.unwrap_or_default())
+}
+
+/// Reads a list as [`list`] does, and anything else as `None`.
+///
+/// # Errors
+///
+/// Fails for invalid JSON, and if an item is not a `T`.
+pub fn optional_list<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    wanted(deserializer, ReadList(PhantomData))
 }
 
 /// Reads a string, without copying one that has no escapes, and `null` and values of any other type
@@ -177,6 +202,20 @@ impl<'de, T: Deserialize<'de>> Wanted<'de> for ReadObject<T> {
 
     fn map<A: MapAccess<'de>>(self, map: A) -> Result<Option<T>, A::Error> {
         T::deserialize(MapAccessDeserializer::new(map)).map(Some)
+    }
+}
+
+struct ReadList<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Wanted<'de> for ReadList<T> {
+    type Value = Vec<T>;
+
+    fn seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Option<Vec<T>>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = seq.next_element::<Option<T>>()? {
+            list.extend(item);
+        }
+        Ok(Some(list))
     }
 }
 

@@ -21,6 +21,11 @@ impl BegunCalls {
         }
     }
 
+    /// Returns whether a call has begun.
+    pub(crate) fn has_any(&self) -> bool {
+        self.count > 0
+    }
+
     /// Begins the next call. Returns its number, and its id: some servers send none, or the same
     /// one for each call, and results are matched by it.
     pub(crate) fn begin(&mut self, id: impl Into<Arc<str>>) -> (usize, Arc<str>) {

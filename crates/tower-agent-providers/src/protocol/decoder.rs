@@ -9,6 +9,9 @@ use tower_agent::stream::{Piece, Streamed};
 /// The pieces appended to `out` are passed on in order before the next event is read, except empty
 /// deltas. They are lost if the method fails.
 ///
+/// An event or a response that could not be read is read again if it has half a character in it,
+/// mended: read all of one before anything is kept of it.
+///
 /// Be lenient: unknown events and fields, missing fields and `null` are not errors. An error that
 /// the provider reports, and a response that cannot be complete, are.
 pub trait Decoder: Send {

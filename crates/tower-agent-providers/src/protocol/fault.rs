@@ -48,7 +48,8 @@ const FILTERED: [&str; 6] = [
 /// Parts of the messages for an unknown model, from servers without a code for it.
 const NO_SUCH_MODEL: [&str; 3] = ["is not a valid model", "model not found", "model not exist"];
 
-const TOO_LONG: [&str; 10] = [
+/// Codes and parts of the messages for a prompt that is longer than the model's context.
+const TOO_LONG: [&str; 21] = [
     "context length",
     "context limit",
     "context_length",
@@ -59,7 +60,46 @@ const TOO_LONG: [&str; 10] = [
     "prompt is too long",
     "input is too long",
     "reduce the length of",
+    "prompt too long",
+    "prompt tokens too long",
+    "prompt exceeds max length",
+    "prompt 超长",
+    // xAI.
+    "maximum prompt length",
+    // vLLM, of a prompt alone.
+    "maximum model length",
+    // Moonshot.
+    "model token limit",
+    // Amazon's Nova.
+    "input tokens exceeded",
+    // Doubao.
+    "exceed max message tokens",
+    "token limit exceeded",
+    "tokens_limit_reached",
 ];
+
+/// Words that stand in such messages together, in this order, with numbers between them.
+const TOO_LONG_WORDS: [&[&str]; 10] = [
+    // Google, and Copilot.
+    &["token count", "exceeds the"],
+    // Poolside, and TensorRT-LLM.
+    &["input length", "exceed"],
+    &["prompt length", "exceed"],
+    &["prompt", "tokens", "longer than"],
+    &["prompt", "too large for model"],
+    // Qwen, of what the length must be.
+    &["range of input length", "should be"],
+    // Cohere.
+    &["too many tokens", "prompt"],
+    &["too many input tokens"],
+    // Text Generation Inference, and Together.
+    &["`inputs`", "must have less than", "token"],
+    &["inputs` tokens", "must be <="],
+];
+
+/// Words of messages about how many tokens a key may use in a time, which a shorter prompt may not
+/// mend and a wait does.
+const PER_TIME: [&str; 4] = ["per minute", "per day", "rate limit", "please wait"];
 
 impl Fault {
     /// Creates an error that the provider reported, of kind [`Provider`](ErrorKind::Provider)
@@ -309,7 +349,10 @@ impl Fault {
 
     fn is_too_long(&self, code: u16) -> bool {
         // The message of a server that failed may name a limit that is not the cause.
-        self.says(&TOO_LONG) || code < 500 && self.mentions(&TOO_LONG)
+        self.says(&TOO_LONG)
+            || code < 500
+                && (self.mentions(&TOO_LONG) || self.mentions_in_order(&TOO_LONG_WORDS))
+                && !self.mentions(&PER_TIME)
     }
 
     fn kind_of_words(&self) -> ErrorKind {
@@ -357,8 +400,20 @@ impl Fault {
             .any(|word| parts.iter().any(|part| word.contains(part)))
     }
 
+    /// Returns whether all words of a list stand in the message, one after the other.
+    fn mentions_in_order(&self, lists: &[&[&str]]) -> bool {
+        let message = self.message.to_lowercase();
+        lists.iter().any(|words| {
+            let mut rest = Some(&*message);
+            for word in *words {
+                rest = rest.and_then(|rest| Some(rest.split_once(word)?.1));
+            }
+            rest.is_some()
+        })
+    }
+
     fn mentions(&self, phrases: &[&str]) -> bool {
-        let message = self.message.to_ascii_lowercase();
+        let message = self.message.to_lowercase();
         phrases.iter().any(|phrase| message.contains(phrase))
     }
 }

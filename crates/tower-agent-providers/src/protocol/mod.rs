@@ -111,6 +111,13 @@ mod call;
 mod call_id_format;
 mod decoder;
 mod described;
+#[cfg(any(
+    feature = "anthropic",
+    feature = "gemini",
+    feature = "ollama",
+    feature = "openai"
+))]
+pub(crate) mod ending;
 mod event;
 mod fault;
 mod framing;

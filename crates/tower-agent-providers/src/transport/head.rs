@@ -9,7 +9,7 @@ use super::config::Config;
 use super::connection;
 use crate::protocol::{Decoder, Fault, Protocol};
 use tower_agent::error::{BoxError, Error, ErrorKind};
-use tower_agent::message::Metadata;
+use tower_agent::message::{Metadata, whole_characters};
 
 /// Data from the head of a response, used in the response and in errors.
 #[derive(Debug)]
@@ -83,7 +83,9 @@ impl ResponseHead {
 
     /// Returns the error for a response with an unsuccessful status.
     pub(super) fn refused(&self, protocol: &impl Protocol, body: &[u8]) -> Error {
+        let mended = || whole_characters(str::from_utf8(body).ok()?);
         let fault = protocol.fault(body);
+        let fault = fault.or_else(|| protocol.fault(mended()?.as_bytes()));
         let fault = fault.unwrap_or_else(|| Fault::new(self.reason()).with_quote(body));
         let fault = match text(&self.headers, &ERROR_TYPE) {
             // A URL may follow the name.

@@ -233,17 +233,16 @@ where
         if !protocol.is_answer(&body) {
             return Err(head.refused(protocol, &body));
         }
-        return read::whole(head, protocol.decoder(call), &body, sink).await;
+        return read::whole(head, || protocol.decoder(call), &body, sink).await;
     }
-    let decoder = protocol.decoder(call);
     let body = Limited::new(body, config.max_response);
     if is_stream {
         // Boxed, so that a call that streams nothing has no room for it in its future.
-        read::streamed(head, decoder, P::FRAMING, body, sink)
+        read::streamed(head, protocol.decoder(call), P::FRAMING, body, sink)
             .boxed()
             .await
     } else {
-        read::plain(head, decoder, body, sink).await
+        read::plain(head, || protocol.decoder(call), body, sink).await
     }
 }
 

@@ -13,13 +13,14 @@ use super::head::ResponseHead;
 use super::stated_usage::StatedUsage;
 use crate::protocol::{Decoder, Event, Fault, Framing, Progress};
 use tower_agent::error::{BoxError, Error, Result};
+use tower_agent::message::whole_characters;
 use tower_agent::model::{FinishReason, ModelResponse};
 use tower_agent::stream::{Attempt, DeltaSender, Piece, Streamed};
 
 /// Reads a plain response. One that is an error starts no attempt.
 pub(super) async fn plain<D: Decoder, B>(
     head: ResponseHead,
-    decoder: D,
+    decoder: impl Fn() -> D,
     body: B,
     sink: Option<DeltaSender>,
 ) -> Result<ModelResponse>
@@ -56,7 +57,7 @@ where
 /// Reads the body of a plain response.
 pub(super) async fn whole<D: Decoder>(
     head: ResponseHead,
-    mut decoder: D,
+    new_decoder: impl Fn() -> D,
     body: &[u8],
     sink: Option<DeltaSender>,
 ) -> Result<ModelResponse> {
@@ -64,7 +65,16 @@ pub(super) async fn whole<D: Decoder>(
     let mut pieces = Vec::new();
     let mut usage = StatedUsage::new(head.stated_usage());
     usage.read(body);
-    let read = decoder.response(body, &mut pieces);
+    let mut decoder = new_decoder();
+    let mut read = decoder.response(body, &mut pieces);
+    if read.is_err()
+        && let Ok(text) = str::from_utf8(body)
+        && let Some(mended) = whole_characters(text)
+    {
+        pieces.clear();
+        decoder = new_decoder();
+        read = decoder.response(mended.as_bytes(), &mut pieces);
+    }
     read.map_err(|fault| head.fault(&fault, &decoder))?;
     let streamed = match sink {
         None => Streamed::from_pieces(pieces.into_iter().filter(|piece| !is_empty(piece)))?,
@@ -156,7 +166,15 @@ where
         }
         let event = Event::new(data).with_name(frame.event.as_deref());
         usage.read(data.as_bytes());
-        let progress = decoder.event(event, &mut pieces).map_err(Unread::Fault)?;
+        let mut progress = decoder.event(event, &mut pieces);
+        // Asked only now: most events have no half characters, and each would be searched for them.
+        if progress.is_err()
+            && let Some(mended) = whole_characters(data)
+        {
+            let event = Event::new(&mended).with_name(frame.event.as_deref());
+            progress = decoder.event(event, &mut pieces);
+        }
+        let progress = progress.map_err(Unread::Fault)?;
         // Before the next event is read, so that a slow consumer slows down the connection.
         send(attempt, &mut pieces).await?;
         if progress == Progress::Done {

@@ -302,6 +302,73 @@ async fn a_stream_cut_before_its_end_is_an_error_with_thoughts_as_well() {
     assert!(response.is_err());
 }
 
+/// Where servers put the usage, and the names that they have for it.
+#[tokio::test]
+async fn usage_that_stands_in_an_odd_place() {
+    let usage = json!({ "prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30 });
+    let message = json!({ "role": "assistant", "content": "yes" });
+    let body = |beside: Value, choice: Value| {
+        let mut body = json!({ "choices": [{ "message": message, "finish_reason": "stop" }] });
+        let body_fields = body.as_object_mut().unwrap();
+        body_fields.extend(beside.as_object().unwrap().clone());
+        let choice_fields = body["choices"][0].as_object_mut().unwrap();
+        choice_fields.extend(choice.as_object().unwrap().clone());
+        body
+    };
+    let renamed = json!({ "input_tokens": 20, "output_tokens": 10 });
+    let timings = json!({ "prompt_n": 15, "cache_n": 5, "predicted_n": 10, "predicted_ms": 3.5 });
+    for (body, cached) in [
+        (body(json!({}), json!({ "usage": usage })), 0),
+        (body(json!({ "usage": renamed }), json!({})), 0),
+        (body(json!({ "x_groq": { "usage": usage } }), json!({})), 0),
+        (body(json!({ "timings": timings }), json!({})), 5),
+    ] {
+        let server = Server::start([reply(200, &body)]).await;
+        let response = call(server.model(), ModelRequest::default()).await.unwrap();
+        let mut expected = Usage::new(20, 10);
+        expected.cached_input_tokens = cached;
+        assert_eq!(response.usage(), expected, "{body}");
+    }
+}
+
+/// A prompt that the cache had is counted once, whether it is a part of the prompt or stands beside.
+#[tokio::test]
+async fn a_cached_prompt_is_counted_once() {
+    for (usage, input) in [
+        (
+            json!({ "prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110,
+                 "prompt_tokens_details": { "cached_tokens": 80 } }),
+            100,
+        ),
+        (
+            json!({ "prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 110,
+                 "prompt_tokens_details": { "cached_tokens": 80 } }),
+            100,
+        ),
+        (
+            json!({ "prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 190,
+                 "cache_read_input_tokens": 80 }),
+            180,
+        ),
+        (
+            json!({ "prompt_tokens": 100, "completion_tokens": 10, "cached_tokens": 80 }),
+            100,
+        ),
+        (
+            json!({ "prompt_tokens": 20, "completion_tokens": 10, "cached_tokens": 80 }),
+            100,
+        ),
+    ] {
+        let message = json!({ "role": "assistant", "content": "yes" });
+        let body =
+            json!({ "choices": [{ "message": message, "finish_reason": "stop" }], "usage": usage });
+        let server = Server::start([reply(200, &body)]).await;
+        let response = call(server.model(), ModelRequest::default()).await.unwrap();
+        assert_eq!(response.usage().input_tokens, input, "{usage}");
+        assert_eq!(response.usage().cached_input_tokens, 80, "{usage}");
+    }
+}
+
 /// Returns the body of a call to this host.
 fn body(host: &str, model: &str, request: &ModelRequest) -> Result<Value, Error> {
     let mut body = Vec::new();

@@ -155,6 +155,58 @@ async fn words_of_a_server_that_say_more_than_the_status() {
     }
 }
 
+/// As providers word it, of whom most have no code for it.
+#[tokio::test]
+async fn a_prompt_that_is_too_long_in_every_wording() {
+    for message in [
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+        "This model's maximum prompt length is 131072 but the request contains 137216 tokens.",
+        "prompt token count of 150000 exceeds the limit of 128000",
+        "Invalid request: Your request exceeded model token limit: 131072 (requested: 140000)",
+        "Range of input length should be [1, 129024]",
+        "Prompt exceeds max length",
+        "too many tokens: total number of tokens in the prompt cannot exceed 128000",
+        "Input length 140000 exceeds the maximum allowed input length of 131072 tokens.",
+        "prompt too long; exceeded max context length by 12 tokens",
+        "The sum of prompt length (9000.0), query length (0) should not exceed max_num_tokens (8192)",
+        "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4097. Given: 5000",
+        "Input validation error: `inputs` must have less than 1024 tokens. Given: 3000",
+        "Input Tokens Exceeded: Number of input tokens exceeds maximum length.",
+        "Too many input tokens. Max input tokens: 300000, request input token count: 300100",
+        "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
+        "Prompt contains 140000 tokens, too large for model with 131072 maximum",
+        "prompt is too long: 213462 tokens > 200000 maximum",
+        "Your input exceeds the context window of this model.",
+        "This model's maximum context length is 8192 tokens.",
+        "Please reduce the length of the messages or completion.",
+        "the request exceeds the available context size. try increasing the context size",
+        "invalid params, context window exceeds limit",
+        "Input is too long for requested model.",
+    ] {
+        let body = json!({ "error": { "message": message, "type": "invalid_request_error" } });
+        let plain = failed(reply(400, &body)).await;
+        // As a stream that had begun says it.
+        let server = Server::start([chunked([event(&body)])]).await;
+        let (streamed, _) = stream(server.model(), ModelRequest::default()).await;
+        for error in [plain, streamed.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::ContextLength, "{message}");
+            assert!(!error.is_retryable(), "{message}");
+        }
+    }
+    for message in [
+        "max_tokens is too large: 50000. This model supports at most 16384 completion tokens.",
+        "max_tokens: 200000 > 64000, which is the maximum allowed number of output tokens",
+        "Range of max_tokens should be [1, 8192]",
+        "image exceeds 5 MB maximum",
+        "Too many tokens in prompts, please wait before trying again.",
+        "Request too large for model: Limit 6000 tokens per minute, prompt token count exceeds the limit",
+    ] {
+        let body = json!({ "error": { "message": message, "type": "invalid_request_error" } });
+        let error = failed(reply(400, &body)).await;
+        assert_ne!(error.kind(), ErrorKind::ContextLength, "{message}");
+    }
+}
+
 /// The error with which Groq rejects a call of the model, by its tool's schema:
 /// pydantic/pydantic-ai, `test_tool_use_failed_error` and `.._streaming`.
 fn rejected(call: &str) -> Value {

@@ -58,6 +58,8 @@ macro_rules! column {
             the_id_of_a_former_turn,
             deltas_after_the_end,
             counts_that_cannot_be,
+            half_a_character,
+            lists_with_nothing_in_them,
             a_call_of_a_tool_that_nobody_declared,
             arguments_that_are_no_object,
             arguments_that_are_encoded_twice,

@@ -10,7 +10,7 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use super::only_as_task::MarkedLines;
+use super::readable::ReadableLines;
 
 /// The time that a process has to exit after its standard input was closed.
 const EXIT: Duration = Duration::from_secs(3);
@@ -20,7 +20,7 @@ const EXIT: Duration = Duration::from_secs(3);
 /// The transport of rmcp rejects messages above 16 MiB, and has no option for it.
 pub(super) struct ChildTransport {
     child: Child,
-    messages: AsyncRwTransport<RoleClient, MarkedLines<ChildStdout>, ChildStdin>,
+    messages: AsyncRwTransport<RoleClient, ReadableLines<ChildStdout>, ChildStdin>,
 }
 
 impl ChildTransport {
@@ -32,7 +32,7 @@ impl ChildTransport {
         let mut child = command.spawn()?;
         let input = child.stdin.take().ok_or_else(no_pipes)?;
         let output = child.stdout.take().ok_or_else(no_pipes)?;
-        let output = MarkedLines::new(output, max_message_size);
+        let output = ReadableLines::new(output, max_message_size);
         let messages = AsyncRwTransport::new(output, input).with_max_line_length(max_message_size);
         Ok(Self { child, messages })
     }

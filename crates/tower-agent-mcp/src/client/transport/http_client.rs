@@ -26,7 +26,7 @@ use tracing::{Instrument, Span};
 
 use super::http_fault::HttpFault;
 use super::limited::{BodyError, Limited};
-use super::only_as_task::marked;
+use super::readable::readable;
 use crate::client::calls::{ActiveCall, Calls};
 use crate::client::http_service::{BoxedBody, HttpService};
 
@@ -124,7 +124,7 @@ impl HttpClient {
     fn events(&self, body: BoxedBody) -> BoxStream<'static, Result<Sse, SseError>> {
         let bytes = Limited::new(body.into_data_stream(), self.max_message_size);
         let events = SseStream::from_bytes_stream(bytes);
-        events.map_ok(with_marks).boxed()
+        events.map_ok(made_readable).boxed()
     }
 
     /// Reads a response that is not a success. A JSON-RPC error is the server's answer, anything
@@ -230,7 +230,7 @@ impl StreamableHttpClient for HttpClient {
         let body = self
             .read(response.into_body(), self.max_message_size)
             .await?;
-        let body = marked(&body).unwrap_or(body);
+        let body = readable(&body).unwrap_or(body);
         match serde_json::from_slice(&body) {
             Ok(answer) => Ok(StreamableHttpPostResponse::Json(answer, session)),
             Err(error) => {
@@ -310,10 +310,13 @@ fn span_of(message: &ClientJsonRpcMessage) -> Span {
     call.map_or_else(Span::none, |call| call.span.clone())
 }
 
-fn with_marks(mut event: Sse) -> Sse {
-    let marked = event.data.as_ref().and_then(|data| marked(data.as_bytes()));
-    if let Some(marked) = marked.and_then(|marked| String::from_utf8(marked).ok()) {
-        event.data = Some(marked);
+fn made_readable(mut event: Sse) -> Sse {
+    let data = event
+        .data
+        .as_ref()
+        .and_then(|data| readable(data.as_bytes()));
+    if let Some(data) = data.and_then(|data| String::from_utf8(data).ok()) {
+        event.data = Some(data);
     }
     event
 }

@@ -5,7 +5,7 @@ mod http_client;
 mod http_endpoint;
 mod http_fault;
 mod limited;
-mod only_as_task;
+mod readable;
 mod routed;
 mod stream_retry_policy;
 
@@ -26,7 +26,7 @@ pub(super) use self::http_endpoint::HttpEndpoint;
 pub(super) use self::http_fault::HttpFault;
 
 use self::child_transport::ChildTransport;
-use self::only_as_task::MarkedLines;
+use self::readable::ReadableLines;
 use self::routed::Routed;
 use super::connect_error::ConnectError;
 use super::handler::{McpClientHandler, Running};
@@ -85,7 +85,7 @@ impl Endpoint {
             Self::Stream(open) => {
                 let stream = open().await.map_err(ConnectError::Open)?;
                 let (read, write) = tokio::io::split(stream);
-                let read = MarkedLines::new(read, max_message_size);
+                let read = ReadableLines::new(read, max_message_size);
                 let transport = AsyncRwTransport::<RoleClient, _, _>::new(read, write);
                 let transport = transport.with_max_line_length(max_message_size);
                 let transport = Routed::new(transport, &handler);

@@ -11,9 +11,9 @@ use super::response::{
     fields_beside,
 };
 use crate::json;
-use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress};
+use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress, ending};
 use tower_agent::message::{Metadata, Part, ProviderData};
-use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
+use tower_agent::model::{ModelRequest, ModelResponse};
 use tower_agent::stream::{self, Piece, Streamed};
 
 /// Reads a response of Anthropic's Messages API.
@@ -26,6 +26,8 @@ pub struct MessagesReader {
     /// Data of the message.
     details: Map<String, Value>,
     has_begun: bool,
+    /// A block has come that is kept as it is.
+    has_other: bool,
     /// The block that is being read.
     open: Option<OpenBlock>,
     /// The tool call that each block is.
@@ -107,10 +109,17 @@ impl Decoder for MessagesReader {
                     .delta
                     .map(|delta| read(delta, "the end of the message"));
                 self.ended(ending.transpose()?.unwrap_or_default());
-                self.usage.update(*received.usage.unwrap_or_default());
+                let answer = received.message.map(|answer| answer.usage);
+                let usage = received.usage.map(|usage| *usage).or(answer);
+                self.usage.update(usage.unwrap_or_default());
                 out.push(Piece::Usage(self.usage.into()));
             }
             Some("message_stop") => {
+                // Some servers tell it only here.
+                let answer = received.message.map(|answer| answer.usage);
+                if let Some(usage) = received.usage.map(|usage| *usage).or(answer) {
+                    self.usage.update(usage);
+                }
                 self.complete(out)?;
                 return Ok(Progress::Done);
             }
@@ -164,16 +173,7 @@ impl Decoder for MessagesReader {
                 .provider_mut()
                 .set(PROVIDER, Value::Object(self.details));
         }
-        let reason = match self.stop_reason.as_deref() {
-            // Some servers send these beside tool calls; the message itself decides then.
-            None | Some("end_turn" | "stop_sequence") => None,
-            Some("tool_use") => Some(FinishReason::ToolCalls),
-            Some("max_tokens" | "model_context_window_exceeded") => Some(FinishReason::Length),
-            Some("refusal") => Some(FinishReason::ContentFilter),
-            Some("pause_turn") => Some(FinishReason::PauseTurn),
-            Some(word) => Some(FinishReason::Other(word.to_owned().into())),
-        };
-        let response = match reason {
+        let response = match ending::reason(self.stop_reason.as_deref()) {
             Some(reason) => response.with_finish_reason(reason),
             None => response,
         };
@@ -225,7 +225,9 @@ impl MessagesReader {
         if !self.has_begun {
             return Err(Fault::protocol("the response has no message"));
         }
-        Ok(())
+        // A block that is kept as it is may be a call that the server itself makes.
+        let has_call = self.begun.has_any() || self.has_other;
+        ending::check(self.stop_reason.as_deref(), has_call)
     }
 
     fn start(
@@ -285,10 +287,13 @@ impl MessagesReader {
                     whole: whole.filter(|json| json != "{}" && json != "null"),
                 }
             }
-            _ => OpenBlock::Other {
-                block: fields(raw),
-                input: String::new(),
-            },
+            _ => {
+                self.has_other = true;
+                OpenBlock::Other {
+                    block: fields(raw),
+                    input: String::new(),
+                }
+            }
         });
         Ok(())
     }

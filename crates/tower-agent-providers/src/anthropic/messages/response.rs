@@ -4,7 +4,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{count, exact_json_text, object, object_or_default, or_default, text};
+use crate::json::lenient::{
+    count, exact_json_text, object, object_or_default, optional_list, or_default, text,
+};
 use crate::protocol::Fault;
 use tower_agent::message;
 
@@ -36,6 +38,7 @@ pub(super) struct MessagesResponse {
     pub(super) id: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub(super) model: Option<String>,
+    #[serde(deserialize_with = "optional_list")]
     pub(super) content: Option<Vec<Box<RawValue>>>,
     #[serde(flatten)]
     pub(super) ending: Ending,
@@ -100,6 +103,12 @@ pub(super) struct MessagesUsage {
     cache_read_input_tokens: Option<u64>,
     #[serde(deserialize_with = "count")]
     cache_creation_input_tokens: Option<u64>,
+    /// Said by servers of others.
+    #[serde(deserialize_with = "count")]
+    total_tokens: Option<u64>,
+    /// The input counts what the cache had, as the count came before it.
+    #[serde(skip)]
+    has_cached_input: bool,
     #[serde(deserialize_with = "object_or_default")]
     cache_creation: CacheCreation,
     #[serde(deserialize_with = "object_or_default")]
@@ -152,9 +161,18 @@ impl MessagesUsage {
         let details = later.output_tokens_details.thinking_tokens;
         let long = later.cache_creation.ephemeral_1h_input_tokens;
         self.iterations = later.iterations.or(self.iterations);
+        let is_cache_new = self.cache_read_input_tokens.unwrap_or(0) == 0
+            && later.cache_read_input_tokens.unwrap_or(0) > 0;
+        // Some servers tell the whole prompt first, and at the end what of it the cache had.
+        if later.input_tokens.is_some() {
+            self.has_cached_input = false;
+        } else if is_cache_new {
+            self.has_cached_input = self.input_tokens >= later.cache_read_input_tokens;
+        }
         for (count, later) in [
             (&mut self.input_tokens, later.input_tokens),
             (&mut self.output_tokens, later.output_tokens),
+            (&mut self.total_tokens, later.total_tokens),
             (
                 &mut self.cache_read_input_tokens,
                 later.cache_read_input_tokens,
@@ -175,13 +193,19 @@ impl From<MessagesUsage> for message::Usage {
     fn from(usage: MessagesUsage) -> Self {
         let read = usage.cache_read_input_tokens.unwrap_or(0);
         let written = usage.cache_creation_input_tokens.unwrap_or(0);
-        // The protocol counts cached tokens apart.
-        let input = usage
-            .input_tokens
-            .unwrap_or(0)
-            .saturating_add(read)
-            .saturating_add(written);
-        let mut ours = Self::new(input, usage.output_tokens.unwrap_or(0));
+        let mut ours = Self::new(
+            usage.input_tokens.unwrap_or(0),
+            usage.output_tokens.unwrap_or(0),
+        );
+        // The protocol counts cached tokens apart, which servers of others may not: then the prompt
+        // was told before them, or the total is the sum without them.
+        let is_total = usage.total_tokens == Some(ours.total()) && read <= ours.input_tokens;
+        let is_whole = usage.has_cached_input || is_total;
+        if !is_whole {
+            ours.input_tokens = (ours.input_tokens)
+                .saturating_add(read)
+                .saturating_add(written);
+        }
         ours.cached_input_tokens = read;
         ours.cache_write_tokens = written;
         ours.reasoning_tokens = usage.output_tokens_details.thinking_tokens.unwrap_or(0);

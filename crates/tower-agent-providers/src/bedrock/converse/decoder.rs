@@ -12,10 +12,9 @@ use super::response::{
     ConverseUsage, MessageStopEvent, MetadataEvent, ReasoningDelta, ToolUse, fields,
 };
 use crate::json;
-use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress};
-use tower_agent::error::ErrorKind;
+use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress, ending};
 use tower_agent::message::{Image, MediaSource, Metadata, Part, ProviderData, Usage};
-use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
+use tower_agent::model::{ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
 /// Reads a response of Bedrock's Converse.
@@ -30,6 +29,8 @@ pub struct ConverseDecoder {
     /// The tool call that each block is.
     call_blocks: HashMap<u64, usize>,
     calls: BegunCalls,
+    /// A block has come that is kept as it is.
+    has_other: bool,
 }
 
 /// A block that is being read.
@@ -136,15 +137,7 @@ impl Decoder for ConverseDecoder {
                 .set(PROVIDER, Value::Object(self.details));
         }
         let usage = Usage::from(&self.usage);
-        let reason = match self.stop_reason.as_deref() {
-            // Some servers send these beside tool calls; the message itself decides then.
-            None | Some("end_turn" | "stop_sequence") => None,
-            Some("tool_use") => Some(FinishReason::ToolCalls),
-            Some("max_tokens" | "model_context_window_exceeded") => Some(FinishReason::Length),
-            Some("guardrail_intervened" | "content_filtered") => Some(FinishReason::ContentFilter),
-            Some(word) => Some(FinishReason::Other(word.to_owned().into())),
-        };
-        let response = match reason {
+        let response = match ending::reason(self.stop_reason.as_deref()) {
             Some(reason) => response.with_finish_reason(reason),
             None => response,
         };
@@ -173,17 +166,11 @@ impl ConverseDecoder {
         self.check_reason()
     }
 
-    /// Fails for an answer that the model has made wrongly.
+    /// Fails for an answer that is none, by what its end says.
     fn check_reason(&self) -> Result<(), Fault> {
-        match self.stop_reason.as_deref() {
-            Some(word @ ("malformed_tool_use" | "malformed_model_output")) => {
-                let message = format!("the model's answer is malformed: `{word}`");
-                Err(Fault::new(message)
-                    .with_code(word)
-                    .with_kind(ErrorKind::Provider))
-            }
-            _ => Ok(()),
-        }
+        // A block that is kept as it is may be a call that the server itself makes.
+        let has_call = self.calls.has_any() || self.has_other;
+        ending::check(self.stop_reason.as_deref(), has_call)
     }
 
     /// Reads a whole block.
@@ -220,6 +207,7 @@ impl ConverseDecoder {
         } else {
             let fields = fields(raw);
             if !fields.is_empty() {
+                self.has_other = true;
                 out.push(Part::Provider(data(fields)).into());
             }
         }
@@ -261,6 +249,7 @@ impl ConverseDecoder {
                 if block.keys().all(is_said_by_pieces) {
                     return Ok(());
                 }
+                self.has_other = true;
                 OpenContent::Other {
                     block,
                     input: String::new(),

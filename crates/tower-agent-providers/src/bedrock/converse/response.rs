@@ -2,7 +2,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::json::lenient::{count, exact_json_text, object, object_or_default, or_default, text};
+use crate::json::lenient::{
+    count, exact_json_text, object, object_or_default, optional_list, or_default, text,
+};
 use tower_agent::message;
 
 // Our own types: those of AWS's client reject what servers leave out.
@@ -31,6 +33,7 @@ pub(super) struct ConverseOutput {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ConverseMessage {
+    #[serde(deserialize_with = "optional_list")]
     pub(super) content: Option<Vec<Box<RawValue>>>,
 }
 
@@ -186,6 +189,8 @@ pub(super) struct ConverseUsage {
     cache_read_input_tokens: u64,
     #[serde(deserialize_with = "count")]
     cache_write_input_tokens: u64,
+    #[serde(deserialize_with = "count")]
+    total_tokens: u64,
     #[serde(deserialize_with = "or_default")]
     cache_details: Vec<CacheDetail>,
 }
@@ -214,12 +219,13 @@ impl From<&ConverseUsage> for message::Usage {
     fn from(usage: &ConverseUsage) -> Self {
         let read = usage.cache_read_input_tokens;
         let written = usage.cache_write_input_tokens;
-        // The protocol counts cached tokens apart.
-        let input = usage
-            .input_tokens
-            .saturating_add(read)
-            .saturating_add(written);
-        let mut ours = Self::new(input, usage.output_tokens);
+        let mut ours = Self::new(usage.input_tokens, usage.output_tokens);
+        // The protocol counts cached tokens apart, unless the total is the sum without them.
+        if usage.total_tokens != ours.total() || read > ours.input_tokens {
+            ours.input_tokens = (ours.input_tokens)
+                .saturating_add(read)
+                .saturating_add(written);
+        }
         ours.cached_input_tokens = read;
         ours.cache_write_tokens = written;
         ours

@@ -1,15 +1,15 @@
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::super::fault::{self, failure, is_filter};
+use super::super::fault::{self, failure};
 use super::super::media;
 use super::provider::PROVIDER;
 use super::response::{
     Blob, Candidate, FunctionCall, GenerateContentResponse, ReadPart, UsageMetadata,
 };
 use crate::json;
-use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress, keep};
-use tower_agent::message::{MediaSource, Part, ProviderData, ToolCall};
+use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress, ending, keep};
+use tower_agent::message::{MediaSource, Part, ProviderData, ToolCall, whole_characters};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
@@ -76,7 +76,7 @@ impl Decoder for GenerateContentReader {
         self.read(body, "the response", out)?;
         // A blocked prompt has no candidates, and is an answer.
         if self.has_candidate || self.is_prompt_blocked {
-            Ok(())
+            self.check_reason()
         } else {
             Err(Fault::protocol("the response has no candidates"))
         }
@@ -84,7 +84,7 @@ impl Decoder for GenerateContentReader {
 
     fn end(&mut self, _: &mut Vec<Piece>) -> Result<(), Fault> {
         if self.finish_reason.is_some() || self.is_prompt_blocked {
-            Ok(())
+            self.check_reason()
         } else {
             Err(Fault::incomplete())
         }
@@ -98,12 +98,10 @@ impl Decoder for GenerateContentReader {
         }
         let reason = match self.finish_reason.as_deref() {
             _ if self.is_prompt_blocked => FinishReason::ContentFilter,
-            // `STOP` beside function calls as well, except from some servers that imitate the
-            // protocol: the message itself decides.
-            None | Some("STOP" | "FUNCTION_CALL") => return response,
-            Some("MAX_TOKENS") => FinishReason::Length,
-            Some(word) if is_filter(word) => FinishReason::ContentFilter,
-            Some(word) => FinishReason::Other(word.to_owned().into()),
+            word => match ending::reason(word) {
+                Some(reason) => reason,
+                None => return response,
+            },
         };
         response.with_finish_reason(reason)
     }
@@ -118,9 +116,17 @@ impl Decoder for GenerateContentReader {
 }
 
 impl GenerateContentReader {
+    fn check_reason(&self) -> Result<(), Fault> {
+        ending::check(self.finish_reason.as_deref(), self.calls.has_any())
+    }
+
     /// Reads a chunk. A stream without `alt=sse`, which a proxy may drop, is an array of them.
     fn read(&mut self, json: &str, what: &str, out: &mut Vec<Piece>) -> Result<(), Fault> {
         let chunks: Vec<&RawValue> = if json.trim_ascii_start().starts_with('[') {
+            // Mended first, since the chunks before a broken one cannot be taken back.
+            if let Some(mended) = whole_characters(json) {
+                return self.read(&mended, what, out);
+            }
             serde_json::from_str(json).unwrap_or_default()
         } else {
             Vec::new()
@@ -179,8 +185,16 @@ impl GenerateContentReader {
     fn candidate(&mut self, candidate: Candidate<'_>, out: &mut Vec<Piece>) -> Result<(), Fault> {
         self.has_candidate = true;
         // Before the reason: what the model wrote up to a failure is passed on.
-        for part in &candidate.content.parts {
-            self.part(part, out)?;
+        let parts = candidate.content.parts.iter();
+        let parts = parts.map(|json| {
+            Ok((
+                *json,
+                json::read_text(json.get(), "a part of the response")?,
+            ))
+        });
+        // All of them first: a chunk that cannot be read may be read again.
+        for (json, part) in parts.collect::<Result<Vec<_>, Fault>>()? {
+            self.part(json, part, out)?;
         }
         let reason = candidate.finish_reason.as_deref();
         if let Some(reason) = reason.filter(|reason| is_reason(Some(reason))) {
@@ -208,8 +222,12 @@ impl GenerateContentReader {
         Ok(())
     }
 
-    fn part(&mut self, json: &RawValue, out: &mut Vec<Piece>) -> Result<(), Fault> {
-        let part: ReadPart<'_> = json::read_text(json.get(), "a part of the response")?;
+    fn part(
+        &mut self,
+        json: &RawValue,
+        part: ReadPart<'_>,
+        out: &mut Vec<Piece>,
+    ) -> Result<(), Fault> {
         let mut data = ProviderData::default();
         if let Some(signature) = part
             .thought_signature

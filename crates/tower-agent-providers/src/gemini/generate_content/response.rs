@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::super::tokens::sum;
-use crate::json::lenient::{count, exact_json_text, object, or_default, string};
+use crate::json::lenient::{count, exact_json_text, list, object, or_default, string};
 use crate::json::{Choice, Choices, Fill, Number, Presence, ReadFields, Word};
 use tower_agent::message;
 
@@ -32,7 +32,9 @@ impl<'de> ReadFields<'de> for GenerateContentResponse<'de> {
                     _ => None,
                 }
             }
-            "usageMetadata" => self.usage_metadata = map.next_value::<UsageMetadataField>()?.usage,
+            "usageMetadata" | "usage_metadata" => {
+                self.usage_metadata = map.next_value::<UsageMetadataField>()?.usage
+            }
             "responseId" => self.response_id = map.next_value::<Word<'_>>()?.word,
             "modelVersion" => self.model_version = map.next_value::<Word<'_>>()?.word,
             "error" => self.error = map.next_value()?,
@@ -96,13 +98,19 @@ impl<'de> ReadFields<'de> for CandidateContent<'de> {
     fn field<A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<(), A::Error> {
         match name {
             "parts" => {
-                let parts: Option<Vec<&'de RawValue>> = map.next_value()?;
-                self.parts = parts.unwrap_or_default();
+                self.parts = map.next_value::<PartsField<'_>>()?.parts;
             }
             _ => drop(map.next_value::<IgnoredAny>()?),
         }
         Ok(())
     }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct PartsField<'a> {
+    #[serde(borrow, deserialize_with = "list")]
+    parts: Vec<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -143,19 +151,20 @@ pub(super) struct Blob {
     pub(super) data: String,
 }
 
-/// Token counts so far. A field that a later chunk leaves out keeps its value.
+/// Token counts so far. A field that a later chunk leaves out keeps its value. Some servers have the
+/// names of Google's own libraries.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct UsageMetadata {
-    #[serde(deserialize_with = "count")]
+    #[serde(alias = "prompt_token_count", deserialize_with = "count")]
     prompt_token_count: Option<u64>,
-    #[serde(deserialize_with = "count")]
+    #[serde(alias = "candidates_token_count", deserialize_with = "count")]
     candidates_token_count: Option<u64>,
-    #[serde(deserialize_with = "count")]
+    #[serde(alias = "thoughts_token_count", deserialize_with = "count")]
     thoughts_token_count: Option<u64>,
-    #[serde(deserialize_with = "count")]
+    #[serde(alias = "tool_use_prompt_token_count", deserialize_with = "count")]
     tool_use_prompt_token_count: Option<u64>,
-    #[serde(deserialize_with = "count")]
+    #[serde(alias = "cached_content_token_count", deserialize_with = "count")]
     cached_content_token_count: Option<u64>,
 }
 

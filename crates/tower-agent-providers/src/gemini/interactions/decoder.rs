@@ -11,7 +11,7 @@ use super::response::{Interaction, InteractionEvent, InteractionUsage, StepDelta
 use super::step::{Step, StepKind, data, media};
 use crate::json;
 use crate::json::lenient::{exact_json_text, or_default};
-use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress};
+use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress, ending};
 use tower_agent::message::{Part, ProviderData};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
@@ -136,12 +136,10 @@ impl Decoder for InteractionsReader {
         }
         let reason = match self.status.as_deref() {
             _ if self.is_blocked => FinishReason::ContentFilter,
-            // `completed` beside function calls as well: the message itself decides.
-            None | Some("completed" | "requires_action") => return response,
-            Some("incomplete" | "budget_exceeded" | "requires_continuation") => {
-                FinishReason::Length
-            }
-            Some(word) => FinishReason::Other(word.to_owned().into()),
+            word => match ending::reason(word) {
+                Some(reason) => reason,
+                None => return response,
+            },
         };
         response.with_finish_reason(reason)
     }
@@ -204,7 +202,7 @@ impl InteractionsReader {
                 let message = format!("the response is incomplete: its status is `{status}`");
                 Err(Fault::protocol(message))
             }
-            _ => Ok(()),
+            word => ending::check(word, self.begun.has_any()),
         }
     }
 
@@ -501,10 +499,11 @@ impl InteractionsReader {
                 self.stop(at, out);
             }
         }
-        for step in &self.steps {
-            if let StepKind::Call { number: None, .. } = step.kind {
-                return Err(Fault::nameless_call());
-            }
+        let mut steps = self.steps.iter();
+        let is_nameless =
+            steps.any(|step| matches!(step.kind, StepKind::Call { number: None, .. }));
+        if is_nameless && !ending::is_cut(self.status.as_deref()) {
+            return Err(Fault::nameless_call());
         }
         Ok(())
     }

@@ -3,7 +3,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::super::tokens::sum;
-use crate::json::lenient::{count, exact_json_text, object, or_default};
+use crate::json::lenient::{count, exact_json_text, object, optional_list, or_default};
 use tower_agent::message;
 
 /// An interaction: a response, or what an event of a stream says about it.
@@ -17,7 +17,7 @@ pub(super) struct Interaction<'a> {
     #[serde(deserialize_with = "or_default")]
     pub(super) status: Option<String>,
     /// As text: a step of an unknown kind is kept whole.
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "optional_list")]
     pub(super) steps: Option<Vec<&'a RawValue>>,
     #[serde(deserialize_with = "object")]
     pub(super) usage: Option<InteractionUsage>,

@@ -4,9 +4,9 @@ use super::fault;
 use super::provider::PROVIDER;
 use super::response::{OllamaMessage, OllamaResponse, OllamaToolCall};
 use crate::json;
-use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress, keep};
+use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress, ending, keep};
 use tower_agent::message::{Part, ProviderData, ToolCall, Usage};
-use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
+use tower_agent::model::{ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
 /// Reads a response of Ollama.
@@ -35,6 +35,7 @@ impl Decoder for ChatDecoder {
         match self.read(line, out)? {
             Some(true) => {
                 self.end_thinking(out);
+                self.check_reason()?;
                 Ok(Progress::Done)
             }
             _ => Ok(Progress::More),
@@ -47,17 +48,15 @@ impl Decoder for ChatDecoder {
         // A proxy may return the first line of a stream as if it were the whole response.
         match done {
             Some(false) => Err(Fault::protocol("the response is incomplete")),
-            _ => Ok(()),
+            _ => self.check_reason(),
         }
     }
 
     fn finish(self, streamed: Streamed) -> ModelResponse {
         let response = ModelResponse::from(streamed).with_usage(self.usage);
-        match self.done_reason.as_deref() {
-            // Beside tool calls as well: the message itself decides.
-            None | Some("" | "stop") => response,
-            Some("length") => response.with_finish_reason(FinishReason::Length),
-            Some(word) => response.with_finish_reason(FinishReason::Other(word.to_owned().into())),
+        match ending::reason(self.done_reason.as_deref()) {
+            None => response,
+            Some(reason) => response.with_finish_reason(reason),
         }
     }
 
@@ -67,6 +66,10 @@ impl Decoder for ChatDecoder {
 }
 
 impl ChatDecoder {
+    fn check_reason(&self) -> Result<(), Fault> {
+        ending::check(self.done_reason.as_deref(), self.calls.has_any())
+    }
+
     /// Returns whether it is the last line, if the line says so.
     fn read(
         &mut self,

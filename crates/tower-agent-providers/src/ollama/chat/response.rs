@@ -3,7 +3,9 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::json::lenient::{count, error, exact_json_text, null_default, or_default, string, text};
+use crate::json::lenient::{
+    count, error, exact_json_text, list, null_default, or_default, string, text,
+};
 
 /// A response, or one line of a streamed one.
 #[derive(Debug, Default, Deserialize)]
@@ -33,7 +35,7 @@ pub(super) struct OllamaMessage {
     pub(super) content: String,
     #[serde(deserialize_with = "text")]
     pub(super) thinking: String,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "list")]
     pub(super) tool_calls: Vec<OllamaToolCall>,
 }
 

@@ -10,7 +10,7 @@ use super::response::{ChatCompletion, ChatMessage};
 use super::tool_calls::ToolCalls;
 use super::usage::CompletionUsage;
 use crate::json::{self, Choices};
-use crate::protocol::{Decoder, Event, Fault, Progress, keep};
+use crate::protocol::{Decoder, Event, Fault, Progress, ending, keep};
 use tower_agent::message::{Metadata, Part};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse, Settings};
 use tower_agent::stream::{Delta, Piece, Streamed};
@@ -37,7 +37,7 @@ pub struct ChatReader {
     is_cut: bool,
     /// The server rejected a call of the model: the call is the answer, and nothing follows.
     is_rejected: bool,
-    finish_reason: Option<FinishReason>,
+    finish_reason: Option<String>,
     has_choice: bool,
     is_refusal: bool,
 }
@@ -147,9 +147,8 @@ impl Decoder for ChatReader {
             provider.set(PROVIDER, Value::Object(fields));
         }
         // Some servers send `stop` beside tool calls; the message itself decides then.
-        let reason = match self.finish_reason {
-            None | Some(FinishReason::Stop) if self.is_refusal => Some(FinishReason::Refusal),
-            None | Some(FinishReason::Stop) => None,
+        let reason = match ending::reason(self.finish_reason.as_deref()) {
+            None if self.is_refusal => Some(FinishReason::Refusal),
             reason => reason,
         };
         let response = match reason {
@@ -193,7 +192,9 @@ impl ChatReader {
         }
         self.end_thinking(out);
         out.extend(self.media.take().into_iter().map(Piece::Part));
-        self.calls.end(out)
+        let word = self.finish_reason.as_deref();
+        self.calls.end(ending::is_cut(word), out)?;
+        ending::check(word, !self.calls.is_empty())
     }
 
     /// Reads what a response or a chunk has beside the message of its first choice.
@@ -230,11 +231,7 @@ impl ChatReader {
         self.has_choice = true;
         match choice.finish_reason.as_deref() {
             None | Some("") => {}
-            // The server behind a gateway has failed: what it had said is no answer.
-            Some("error") => {
-                return Err(Fault::new("the server reported an error without a reason"));
-            }
-            Some(word) => self.finish_reason = Some(finish_reason(word)),
+            Some(word) => keep(&mut self.finish_reason, Some(word)),
         }
         Ok(())
     }
@@ -359,15 +356,5 @@ impl ChatReader {
             data.set(PROVIDER, Value::Object(fields));
         }
         out.push(Piece::ReasoningEnd(data));
-    }
-}
-
-fn finish_reason(word: &str) -> FinishReason {
-    match word {
-        "stop" => FinishReason::Stop,
-        "tool_calls" | "function_call" => FinishReason::ToolCalls,
-        "length" | "model_length" => FinishReason::Length,
-        "content_filter" => FinishReason::ContentFilter,
-        word => FinishReason::Other(word.to_owned().into()),
     }
 }

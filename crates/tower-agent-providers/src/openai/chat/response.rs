@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 use super::content::Content;
 use super::details::thought;
 use super::provider::OPAQUE;
-use super::usage::CompletionUsage;
+use super::usage::{CompletionUsage, Timings};
 use crate::json::lenient::{
-    error, exact_json_text, null_default, number, object, or_default, string,
+    error, exact_json_text, list, null_default, number, object, or_default, string,
 };
 use crate::json::{Choice, Choices, Fill, LenientText, Number, Presence, ReadFields, Word};
 
@@ -42,6 +42,11 @@ impl<'de> ReadFields<'de> for ChatCompletion<'de> {
                 let usage = map.next_value::<UsageField>()?.usage;
                 self.usage = usage.or(self.usage.take());
             }
+            "timings" => {
+                let timings = map.next_value::<TimingsField>()?.timings;
+                let usage = timings.map(|timings| Box::new(timings.into()));
+                self.usage = self.usage.take().or(usage);
+            }
             "x_groq" => {
                 let groq = map.next_value::<GroqField>()?;
                 self.usage = self
@@ -66,6 +71,8 @@ pub(super) struct CompletionChoice<'a> {
     pub(super) finish_reason: Option<Cow<'a, str>>,
     pub(super) error: Option<Value>,
     has_logprobs: bool,
+    /// Where Moonshot puts the usage of a stream.
+    usage: Option<Box<CompletionUsage>>,
 }
 
 impl Choice for CompletionChoice<'_> {
@@ -91,6 +98,7 @@ impl<'de> ReadFields<'de> for CompletionChoice<'de> {
             }
             "finish_reason" => self.finish_reason = map.next_value::<Word<'_>>()?.word,
             "logprobs" => self.has_logprobs = map.next_value::<Presence>()?.is_set,
+            "usage" => self.usage = map.next_value::<UsageField>()?.usage,
             "error" => self.error = map.next_value::<ErrorField>()?.error,
             _ => drop(map.next_value::<IgnoredAny>()?),
         }
@@ -135,8 +143,7 @@ impl<'de> ReadFields<'de> for ChatMessage<'de> {
                 self.has_more |= map.next_value::<Presence>()?.is_set;
             }
             "tool_calls" => {
-                let calls: Option<Vec<ToolCallPiece<'_>>> = map.next_value()?;
-                self.tool_calls = calls.unwrap_or_default();
+                self.tool_calls = map.next_value::<ToolCallsField<'_>>()?.calls;
             }
             name => match OPAQUE.iter().find(|opaque| **opaque == name) {
                 Some(opaque) => self.opaque.push((opaque, map.next_value()?)),
@@ -145,6 +152,13 @@ impl<'de> ReadFields<'de> for ChatMessage<'de> {
         }
         Ok(())
     }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct ToolCallsField<'a> {
+    #[serde(borrow, deserialize_with = "list")]
+    calls: Vec<ToolCallPiece<'a>>,
 }
 
 /// A tool call, or a piece of one.
@@ -176,6 +190,13 @@ struct FunctionPiece<'a> {
 struct UsageField {
     #[serde(deserialize_with = "object")]
     usage: Option<Box<CompletionUsage>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct TimingsField {
+    #[serde(deserialize_with = "object")]
+    timings: Option<Timings>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -213,7 +234,8 @@ impl CompletionChoice<'_> {
 impl ChatCompletion<'_> {
     /// Takes the token usage, if it is included.
     pub(super) fn take_usage(&mut self) -> Option<CompletionUsage> {
-        self.usage.take().map(|usage| *usage)
+        let usage = self.usage.take().or(self.choices.first.usage.take());
+        usage.map(|usage| *usage)
     }
 }
 

@@ -108,17 +108,19 @@ impl ToolCalls {
         self.calls.push(call);
     }
 
+    /// Returns whether there is no call that can be read.
     pub(super) fn is_empty(&self) -> bool {
-        self.calls.is_empty()
+        self.calls.iter().all(|call| call.announced.is_none())
     }
 
-    /// Announces the calls that are still waiting for an id. Fails if a call has no name.
-    pub(super) fn end(&mut self, out: &mut Vec<Piece>) -> Result<(), Fault> {
+    /// Announces the calls that are still waiting for an id. Fails if a call has no name, unless the
+    /// answer is cut off: none of its calls is made.
+    pub(super) fn end(&mut self, is_cut: bool, out: &mut Vec<Piece>) -> Result<(), Fault> {
         self.announce_all(out);
         for call in &self.calls {
             // A piece with neither id nor arguments may be nothing but an empty start.
             let is_empty = call.id.is_empty() && call.arguments.is_empty();
-            if call.announced.is_none() && !is_empty {
+            if call.announced.is_none() && !is_empty && !is_cut {
                 return Err(Fault::nameless_call());
             }
         }

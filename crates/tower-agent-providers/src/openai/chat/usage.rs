@@ -14,6 +14,13 @@ pub(super) struct CompletionUsage {
     completion_tokens: u64,
     #[serde(deserialize_with = "or_default")]
     total_tokens: u64,
+    /// The names of other protocols, which some servers have instead.
+    #[serde(deserialize_with = "count")]
+    input_tokens: u64,
+    #[serde(deserialize_with = "count")]
+    output_tokens: u64,
+    #[serde(deserialize_with = "count")]
+    cache_read_input_tokens: u64,
     #[serde(deserialize_with = "object")]
     prompt_tokens_details: Option<PromptDetails>,
     #[serde(deserialize_with = "object")]
@@ -33,6 +40,30 @@ pub(super) struct CompletionUsage {
     /// Set by xAI.
     #[serde(deserialize_with = "or_default")]
     cost_in_usd_ticks: Option<f64>,
+}
+
+/// What llama.cpp says of an answer whose usage was not asked for.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Timings {
+    #[serde(deserialize_with = "count")]
+    prompt_n: u64,
+    /// Beside those of the prompt.
+    #[serde(deserialize_with = "count")]
+    cache_n: u64,
+    #[serde(deserialize_with = "count")]
+    predicted_n: u64,
+}
+
+impl From<Timings> for CompletionUsage {
+    fn from(timings: Timings) -> Self {
+        Self {
+            prompt_tokens: timings.prompt_n.saturating_add(timings.cache_n),
+            completion_tokens: timings.predicted_n,
+            cached_tokens: timings.cache_n,
+            ..Self::default()
+        }
+    }
 }
 
 /// The ticks of a US dollar, in which xAI states a cost.
@@ -75,17 +106,33 @@ impl From<CompletionUsage> for Usage {
             .completion_tokens_details
             .unwrap_or_default()
             .reasoning_tokens;
-        let mut ours = Self::new(usage.prompt_tokens, usage.completion_tokens);
+        // Servers that name several of these say the same number in each.
+        let cached = input
+            .cached_tokens
+            .max(usage.num_cached_tokens)
+            .max(usage.cached_tokens)
+            .max(usage.prompt_cache_hit_tokens)
+            .max(usage.cache_read_input_tokens);
+        let mut ours = Self::new(
+            usage.prompt_tokens.max(usage.input_tokens),
+            usage.completion_tokens.max(usage.output_tokens),
+        );
+        // Few servers count what the cache had beside the prompt: only then is the total the sum of
+        // all three, or, without a total, more from the cache than there is.
+        let is_apart = match usage.total_tokens {
+            0 => cached > ours.input_tokens,
+            total => {
+                cached > 0 && cached != reasoning && total == ours.total().saturating_add(cached)
+            }
+        };
+        if is_apart {
+            ours.input_tokens = ours.input_tokens.saturating_add(cached);
+        }
         // xAI counts reasoning beside the completion: only then is the total the sum of all three.
         if usage.total_tokens == ours.total().saturating_add(reasoning) {
             ours.output_tokens = ours.output_tokens.saturating_add(reasoning);
         }
-        // Servers that name several of these say the same number in each.
-        ours.cached_input_tokens = input
-            .cached_tokens
-            .max(usage.num_cached_tokens)
-            .max(usage.cached_tokens)
-            .max(usage.prompt_cache_hit_tokens);
+        ours.cached_input_tokens = cached;
         ours.cache_write_tokens = input.cache_write_tokens;
         ours.reasoning_tokens = reasoning;
         ours

@@ -4,7 +4,8 @@ use super::item::{Item, ItemKind, TextPosition};
 use super::provider::{CALL_IDS, PROVIDER};
 use super::response::{Response, ResponseEvent};
 use crate::json;
-use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress};
+use crate::protocol::ending::Promise;
+use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress, ending};
 use tower_agent::message::{Message, Part, ProviderData, Usage};
 use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
@@ -18,7 +19,8 @@ pub struct ResponsesDecoder {
     id: Option<String>,
     model: Option<String>,
     usage: Usage,
-    finish_reason: Option<FinishReason>,
+    /// Why the response is not complete, or its status.
+    end: Option<String>,
     is_refusal: bool,
     items: Vec<Item>,
     /// Where each part of the message comes from, in the order in which they were passed on.
@@ -144,7 +146,7 @@ impl Decoder for ResponsesDecoder {
         self.add_data(response.message_mut());
         self.sort(response.message_mut());
         CALL_IDS.keep(response.message_mut());
-        let response = match self.finish_reason {
+        let response = match ending::reason(self.end.as_deref()) {
             Some(reason) => response.with_finish_reason(reason),
             None if self.is_refusal => response.with_finish_reason(FinishReason::Refusal),
             None => response,
@@ -184,13 +186,10 @@ impl ResponsesDecoder {
                 return Err(Fault::protocol(message));
             }
             status => {
-                self.finish_reason = match reason.as_deref() {
-                    Some("max_output_tokens") => Some(FinishReason::Length),
-                    Some("content_filter") => Some(FinishReason::ContentFilter),
-                    Some(word) => Some(FinishReason::Other(word.to_owned().into())),
-                    None if status == Some("incomplete") => Some(FinishReason::Length),
-                    None => None,
-                }
+                self.end = reason.or_else(|| {
+                    let is_known = |word: &&str| ending::promise(word) != Promise::Unknown;
+                    status.filter(is_known).map(str::to_owned)
+                })
             }
         }
         // The end repeats the whole output: only what no event brought is passed on. Items that are
@@ -233,10 +232,11 @@ impl ResponsesDecoder {
             .items
             .iter()
             .any(|item| matches!(item.kind, ItemKind::Call { number: None, .. }));
-        if is_nameless {
+        let end = self.end.as_deref();
+        if is_nameless && !ending::is_cut(end) {
             return Err(Fault::nameless_call());
         }
-        Ok(())
+        ending::check(end, self.calls.has_any())
     }
 
     fn push(&mut self, kind: ItemKind, index: Option<u64>, id: String) -> usize {

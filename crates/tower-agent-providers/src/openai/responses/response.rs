@@ -5,7 +5,7 @@ use serde::de::{IgnoredAny, MapAccess};
 use serde_json::{Map, Value};
 
 use crate::json::lenient::{
-    count, exact_json_text, null_default, object, object_or_default, or_default,
+    count, exact_json_text, object, object_or_default, optional_list, or_default,
 };
 use crate::json::{Number, ReadFields, Word};
 use tower_agent::message;
@@ -20,13 +20,13 @@ pub(super) struct Response {
     pub(super) model: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub(super) status: Option<String>,
-    #[serde(deserialize_with = "null_default")]
+    #[serde(deserialize_with = "optional_list")]
     pub(super) output: Option<Vec<Map<String, Value>>>,
     pub(super) error: Option<Value>,
     #[serde(deserialize_with = "or_default")]
     pub(super) incomplete_details: IncompleteDetails,
     #[serde(deserialize_with = "object")]
-    usage: Option<ResponseUsage>,
+    pub(super) usage: Option<ResponseUsage>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -38,9 +38,14 @@ pub(super) struct IncompleteDetails {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-struct ResponseUsage {
+pub(super) struct ResponseUsage {
     #[serde(deserialize_with = "count")]
     input_tokens: u64,
+    /// The names of chat completions, which some servers have instead.
+    #[serde(deserialize_with = "count")]
+    prompt_tokens: u64,
+    #[serde(deserialize_with = "count")]
+    completion_tokens: u64,
     #[serde(deserialize_with = "count")]
     output_tokens: u64,
     #[serde(deserialize_with = "object_or_default")]
@@ -66,15 +71,23 @@ struct OutputDetails {
     reasoning_tokens: u64,
 }
 
-impl Response {
-    /// Returns the token usage, if it is included.
-    pub(super) fn usage(&self) -> Option<message::Usage> {
-        let usage = self.usage?;
-        let mut ours = message::Usage::new(usage.input_tokens, usage.output_tokens);
+impl From<ResponseUsage> for message::Usage {
+    fn from(usage: ResponseUsage) -> Self {
+        let mut ours = Self::new(
+            usage.input_tokens.max(usage.prompt_tokens),
+            usage.output_tokens.max(usage.completion_tokens),
+        );
         ours.cached_input_tokens = usage.input_tokens_details.cached_tokens;
         ours.cache_write_tokens = usage.input_tokens_details.cache_write_tokens;
         ours.reasoning_tokens = usage.output_tokens_details.reasoning_tokens;
-        Some(ours)
+        ours
+    }
+}
+
+impl Response {
+    /// Returns the token usage, if it is included.
+    pub(super) fn usage(&self) -> Option<message::Usage> {
+        self.usage.map(message::Usage::from)
     }
 }
 
@@ -84,6 +97,13 @@ impl Response {
 struct ObjectField {
     #[serde(deserialize_with = "or_default")]
     fields: Map<String, Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct UsageField {
+    #[serde(deserialize_with = "object")]
+    usage: Option<ResponseUsage>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -118,7 +138,9 @@ impl<'de> ReadFields<'de> for ResponseEvent<'de> {
             "type" => self.kind = map.next_value::<Word<'_>>()?.word.unwrap_or_default(),
             "response" => {
                 let response: Option<Response> = map.next_value()?;
-                self.response = response.unwrap_or_default();
+                let response = response.unwrap_or_default();
+                let usage = response.usage.or(self.response.usage);
+                self.response = Response { usage, ..response };
             }
             "output_index" => self.output_index = map.next_value::<Number>()?.number,
             "item_id" => self.item_id = map.next_value::<Word<'_>>()?.word.unwrap_or_default(),
@@ -130,6 +152,11 @@ impl<'de> ReadFields<'de> for ResponseEvent<'de> {
             }
             "delta" => self.delta = map.next_value::<Word<'_>>()?.word.unwrap_or_default(),
             "item" => self.item = map.next_value::<ObjectField>()?.fields,
+            // Some servers put it beside the response.
+            "usage" => {
+                let usage = map.next_value::<UsageField>()?.usage;
+                self.response.usage = self.response.usage.or(usage);
+            }
             "part" => self.part = map.next_value::<ObjectField>()?.fields,
             "text" | "refusal" => {
                 self.whole = map.next_value::<Word<'_>>()?.word.unwrap_or_default();

@@ -3,6 +3,7 @@
 mod anthropic;
 mod bedrock;
 mod cohere;
+mod endings;
 mod gemini;
 mod interactions;
 mod issuers;

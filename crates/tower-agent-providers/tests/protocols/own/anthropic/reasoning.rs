@@ -13,7 +13,10 @@ fn thinking(text: &str, signature: &str) -> Value {
 }
 
 async fn round_trip(content: Value) -> Vec<Part> {
-    let response = both(&answer(content.clone(), "tool_use")).await;
+    let blocks = content.as_array().unwrap();
+    let has_calls = blocks.iter().any(|block| block["type"] == "tool_use");
+    let reason = if has_calls { "tool_use" } else { "end_turn" };
+    let response = both(&answer(content.clone(), reason)).await;
     let sent = messages([Message::user("Hi."), response.message().clone()]);
     assert_eq!(sent[1], json!({ "role": "assistant", "content": content }));
     // A conversation that was saved is sent alike.

@@ -48,6 +48,21 @@ async fn counted(start: Value, end: Value) -> (u64, u64, u64, u64) {
     )
 }
 
+/// Servers of others tell the whole prompt first, and at the end what of it the cache had.
+#[tokio::test]
+async fn a_cached_prompt_of_another_server_is_counted_once() {
+    let start = json!({ "input_tokens": 100, "output_tokens": 0 });
+    let end = json!({ "output_tokens": 5, "cache_read_input_tokens": 80 });
+    assert_eq!(counted(start, end).await, (100, 5, 80, 0));
+    let start = json!({ "input_tokens": 100, "output_tokens": 0 });
+    let end = json!({ "input_tokens": 20, "output_tokens": 5, "cache_read_input_tokens": 80 });
+    assert_eq!(counted(start, end).await, (100, 5, 80, 0));
+    let start = json!({ "input_tokens": 0, "output_tokens": 0 });
+    let end = json!({ "input_tokens": 100, "output_tokens": 5, "cache_read_input_tokens": 80,
+                      "total_tokens": 105 });
+    assert_eq!(counted(start, end).await, (100, 5, 80, 0));
+}
+
 #[tokio::test]
 async fn cumulative_usage_is_set_and_not_added() {
     let start = json!({ "input_tokens": 25, "output_tokens": 1,

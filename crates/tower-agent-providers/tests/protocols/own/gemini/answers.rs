@@ -240,7 +240,6 @@ async fn every_finish_reason() {
     let other = |word: &'static str| FinishReason::Other(word.into());
     for (word, reason) in [
         ("STOP", FinishReason::Stop),
-        ("FUNCTION_CALL", FinishReason::Stop),
         ("MAX_TOKENS", FinishReason::Length),
         ("SAFETY", filter.clone()),
         ("RECITATION", filter.clone()),

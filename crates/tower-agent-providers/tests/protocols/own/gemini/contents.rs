@@ -264,7 +264,7 @@ async fn arguments_go_back_byte_for_byte() {
 
 #[tokio::test]
 async fn arguments_that_are_not_an_object_are_sent_as_text() {
-    for text in ["{\"a\":", "[1]", "\"a\"", "no", "{\"a\":\"\\ud83d\"}"] {
+    for text in ["{\"a\":", "[1]", "\"a\"", "no"] {
         let call = ToolCall::from_text("a", "pay", text);
         let contents = contents([Message::user("?"), calls([call])]).await;
         let args = &contents[1]["parts"][0]["functionCall"]["args"];

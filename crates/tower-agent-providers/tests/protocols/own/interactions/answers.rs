@@ -285,7 +285,6 @@ async fn steps_may_come_at_the_same_time() {
 async fn why_it_stopped() {
     for (status, reason) in [
         ("completed", FinishReason::Stop),
-        ("requires_action", FinishReason::Stop),
         ("incomplete", FinishReason::Length),
         ("budget_exceeded", FinishReason::Length),
         ("requires_continuation", FinishReason::Length),

@@ -1,5 +1,5 @@
-//! Marks tools that run only as tasks of protocol version 2025-11-25: rmcp does not read that they
-//! do.
+//! Changes what servers send where rmcp would not read it: half a character, for which it drops the
+//! whole message, and the mark of tools that run only as tasks of protocol version 2025-11-25.
 
 use std::io;
 use std::pin::Pin;
@@ -7,13 +7,21 @@ use std::task::{Context, Poll, ready};
 
 use serde_json::{Map, Value};
 use tokio::io::{AsyncBufRead, AsyncRead, BufReader, ReadBuf};
+use tower_agent::message::whole_characters;
 
 use crate::client::declaration::ONLY_AS_TASK;
 
+/// Returns a message in the form that rmcp reads, or `None` if it is in that form.
+pub(super) fn readable(message: &[u8]) -> Option<Vec<u8>> {
+    let message = std::str::from_utf8(message).ok()?;
+    let mended = whole_characters(message);
+    let marked = marked(mended.as_deref().unwrap_or(message));
+    marked.or_else(|| mended.map(String::into_bytes))
+}
+
 /// Returns a message with a mark in the `_meta` of each tool that runs only as a task, or `None` if
 /// there is none.
-pub(super) fn marked(message: &[u8]) -> Option<Vec<u8>> {
-    let message = std::str::from_utf8(message).ok()?;
+fn marked(message: &str) -> Option<Vec<u8>> {
     // Only lists of tools have it, so that no other message is parsed twice.
     if !message.contains("\"taskSupport\"") {
         return None;
@@ -33,8 +41,8 @@ pub(super) fn marked(message: &[u8]) -> Option<Vec<u8>> {
     serde_json::to_vec(&message).ok()
 }
 
-/// A stream of lines, one a message, with the marks.
-pub(super) struct MarkedLines<R> {
+/// A stream of lines, one a message, in that form.
+pub(super) struct ReadableLines<R> {
     read: BufReader<R>,
     max_line: usize,
     line: Vec<u8>,
@@ -42,7 +50,7 @@ pub(super) struct MarkedLines<R> {
     taken: Option<usize>,
 }
 
-impl<R: AsyncRead + Unpin> MarkedLines<R> {
+impl<R: AsyncRead + Unpin> ReadableLines<R> {
     pub(super) fn new(read: R, max_line: usize) -> Self {
         Self {
             read: BufReader::new(read),
@@ -60,10 +68,12 @@ impl<R: AsyncRead + Unpin> MarkedLines<R> {
         self.line.extend_from_slice(&available[..length]);
         Pin::new(&mut self.read).consume(length);
         if end.is_some()
-            && let Some(mut marked) = marked(&self.line)
+            && let Some(mut line) = readable(&self.line)
         {
-            marked.push(b'\n');
-            self.line = marked;
+            if !line.ends_with(b"\n") {
+                line.push(b'\n');
+            }
+            self.line = line;
         }
         // What is too long is passed on in pieces, for the transport to drop.
         let is_complete = end.is_some() || length == 0 || self.line.len() > self.max_line;
@@ -74,7 +84,7 @@ impl<R: AsyncRead + Unpin> MarkedLines<R> {
     }
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for MarkedLines<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for ReadableLines<R> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
