@@ -77,8 +77,8 @@ impl Arguments {
         !self.value().is_string() || self.parse::<Value>().is_ok()
     }
 
-    /// Parses the text as a `T`, without an intermediate [`Value`]. Half a character in it, which no
-    /// string can have, is read as `U+FFFD`.
+    /// Parses the text as a `T`, without an intermediate [`Value`]. Half a character in it, which
+    /// no string can have, is read as `U+FFFD`.
     ///
     /// # Errors
     ///

@@ -233,7 +233,17 @@ const NOISE: [Lie; 28] = [
 ];
 
 /// Said in place of the honest answer to a call.
-const ANSWERS: [Lie; 22] = [
+const ANSWERS: [Lie; 24] = [
+    ("half a character", Shows("Hi \u{fffd}!"), |to| {
+        let said = json!([{ "type": "text", "text": "Hi HALF!" }]);
+        let said = json!({ "jsonrpc": "2.0", "id": to["id"], "result": { "content": said } });
+        raw(said.to_string().replace("HALF", "\\ud83d") + "\n")
+    }),
+    ("two halves of a character", Shows("Hi \u{1f600}!"), |to| {
+        let said = json!([{ "type": "text", "text": "Hi HALF!" }]);
+        let said = json!({ "jsonrpc": "2.0", "id": to["id"], "result": { "content": said } });
+        raw(said.to_string().replace("HALF", "\\ud83d\\ude00") + "\n")
+    }),
     ("an id as text", Shows("in words"), |to| {
         let content = json!([{ "type": "text", "text": "in words" }]);
         result(

@@ -36,10 +36,11 @@ impl PriceTable {
     /// dollars.
     ///
     /// It takes the models that generate text and have a price for input and output tokens. Prices
-    /// of cached, cache-written and reasoning tokens, and of long prompts
-    /// (`.._above_200k_tokens`, `tiered_pricing`), are used where the table has them. Prices of
-    /// batches and of service tiers are not: every call has the standard price. Media are priced by
-    /// their tokens.
+    /// of cached, cache-written and reasoning tokens, and of long prompts (`.._above_200k_tokens`,
+    /// `tiered_pricing`), are used where the table has them. Prices of batches and of service tiers
+    /// are not: every call has the standard price. Media are priced by their tokens. A price of 0
+    /// is one only of a model that is paid by the token or not at all: one that is paid by the song
+    /// or the request is left out, and counts as unknown.
     ///
     /// # Errors
     ///
@@ -59,7 +60,7 @@ impl PriceTable {
                 continue;
             };
             // The first entry of the file describes the format.
-            if name == "sample_spec" || !generates_text(&fields) {
+            if name == "sample_spec" || !generates_text(&fields) || is_paid_otherwise(&fields) {
                 continue;
             }
             if let Some(price) = price(&fields) {
@@ -91,6 +92,18 @@ fn generates_text(fields: &Fields) -> bool {
         Some(Value::String(mode)) => matches!(&**mode, "chat" | "completion" | "responses"),
         _ => true,
     }
+}
+
+/// Returns whether a model's tokens cost nothing because something else does.
+fn is_paid_otherwise(fields: &Fields) -> bool {
+    let mut costs = fields
+        .iter()
+        .filter(|(name, cost)| {
+            name.contains("_cost") && cost.as_f64().is_some_and(|cost| cost > 0.0)
+        })
+        .map(|(name, _)| name.contains("token"))
+        .peekable();
+    costs.peek().is_some() && costs.all(|is_of_tokens| !is_of_tokens)
 }
 
 /// Returns the price of a model, or `None` if a part of it is missing or is not a price.

@@ -45,9 +45,9 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
-/// Reads a count, such as of tokens, and anything else as the default: text, and a number that is no
-/// count, as it is negative, fractional or too large. The answer beside it has been paid for, and is
-/// not thrown away for a count that is not known.
+/// Reads a count, such as of tokens, and anything else as the default: text, and a number that is
+/// no count, as it is negative, fractional or too large. The answer beside it has been paid for,
+/// and is not thrown away for a count that is not known.
 ///
 /// # Errors
 ///

@@ -46,8 +46,8 @@ struct SentCall {
 }
 
 /// Gives every call of a conversation an id of its own. It depends only on what is before the call,
-/// so that a request begins with the bytes of the one before. `provider` is the key of the data that
-/// is sent.
+/// so that a request begins with the bytes of the one before. `provider` is the key of the data
+/// that is sent.
 pub(super) fn make_unique(messages: &mut Messages, provider: &str) {
     let mut sent: HashMap<Arc<str>, Vec<SentCall>> = HashMap::new();
     for index in 0..messages.len() {

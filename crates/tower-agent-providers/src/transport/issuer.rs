@@ -1,8 +1,8 @@
 //! Whose opaque data is.
 //!
 //! A signature, a sealed item or an id of a server's own is good for the server that made it, and
-//! others that speak the same protocol refuse it, at every later turn. So a client marks what it has
-//! received with its issuer, and leaves out what has another one. Data without an issuer is the
+//! others that speak the same protocol refuse it, at every later turn. So a client marks what it
+//! has received with its issuer, and leaves out what has another one. Data without an issuer is the
 //! caller's own, and goes to any server.
 
 use std::sync::Arc;

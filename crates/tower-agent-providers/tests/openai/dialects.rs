@@ -2,6 +2,7 @@
 //! whose origin stands beside it.
 
 use std::future::ready;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
@@ -331,7 +332,8 @@ async fn usage_that_stands_in_an_odd_place() {
     }
 }
 
-/// A prompt that the cache had is counted once, whether it is a part of the prompt or stands beside.
+/// A prompt that the cache had is counted once, whether it is a part of the prompt or stands
+/// beside.
 #[tokio::test]
 async fn a_cached_prompt_is_counted_once() {
     for (usage, input) in [
@@ -375,6 +377,69 @@ fn body(host: &str, model: &str, request: &ModelRequest) -> Result<Value, Error>
     let call = Call::new(request).with_host(host).with_model(model);
     Chat::default().encode(&call, &mut body)?;
     Ok(serde_json::from_slice(&body).unwrap())
+}
+
+/// What schemars derives of options, lists and references, for a server that knows OpenAPI alone.
+#[test]
+fn schemas_for_googles_endpoint() {
+    let parameters = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "name": { "type": ["string", "null"], "description": "A name." },
+            "either": { "type": ["string", "integer", "null"] },
+            "tags": { "type": "array" },
+            "words": { "type": ["array", "null"], "items": { "type": ["string", "null"] } },
+            "filter": { "anyOf": [{ "$ref": "#/$defs/Filter" }, { "type": "null" }], "description": "Which." },
+            "shape": { "oneOf": [{ "const": "round" }, { "type": "object", "properties": { "n": { "type": "array", "items": {} } } }] },
+            "tree": { "$ref": "#/$defs/Tree" },
+            "any": true,
+        },
+        "required": ["tags"],
+        "$defs": {
+            "Filter": { "type": "object", "properties": { "before": { "type": ["integer", "null"] } } },
+            "Tree": { "type": "object", "properties": { "children": { "type": "array", "items": { "$ref": "#/$defs/Tree" } } } },
+        },
+    });
+    let expected = json!({
+        "type": "object",
+        "properties": {
+            "name": { "type": "string", "nullable": true, "description": "A name." },
+            "either": { "anyOf": [{ "type": "string" }, { "type": "integer" }], "nullable": true },
+            "tags": { "type": "array", "items": { "type": "string" } },
+            "words": { "type": "array", "nullable": true, "items": { "type": "string", "nullable": true } },
+            "filter": { "type": "object", "nullable": true, "description": "Which.",
+                        "properties": { "before": { "type": "integer", "nullable": true } } },
+            "shape": { "anyOf": [{ "enum": ["round"] }, { "type": "object", "properties": {
+                "n": { "type": "array", "items": { "type": "string" } } } }] },
+            "tree": { "type": "object", "properties": { "children": { "type": "array", "items": { "type": "object" } } } },
+            "any": {},
+        },
+        "required": ["tags"],
+    });
+    let tool = ToolDeclaration::new("look", "Looks.").with_parameters(parameters.clone());
+    let mut request = ModelRequest::new([Message::user("?")]);
+    request.tools_mut().push(Arc::new(tool));
+    request.settings_mut().response_format = Some(ResponseFormat::JsonSchema {
+        name: "answer".into(),
+        schema: parameters.clone(),
+        strict: true,
+    });
+    for (host, expected) in [
+        ("generativelanguage.googleapis.com", &expected),
+        ("europe-west4-aiplatform.googleapis.com", &expected),
+        ("api.openai.com", &parameters),
+    ] {
+        let body = body(host, "gemini-2.5-flash", &request).unwrap();
+        assert_eq!(
+            &body["tools"][0]["function"]["parameters"], expected,
+            "{host}"
+        );
+        assert_eq!(
+            &body["response_format"]["json_schema"]["schema"], expected,
+            "{host}"
+        );
+    }
 }
 
 /// A turn in which the model thought and called a tool, with its result.

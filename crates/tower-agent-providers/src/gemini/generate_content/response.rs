@@ -151,8 +151,8 @@ pub(super) struct Blob {
     pub(super) data: String,
 }
 
-/// Token counts so far. A field that a later chunk leaves out keeps its value. Some servers have the
-/// names of Google's own libraries.
+/// Token counts so far. A field that a later chunk leaves out keeps its value. Some servers have
+/// the names of Google's own libraries.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct UsageMetadata {

@@ -38,6 +38,9 @@ pub struct Dialect {
     /// When a schema is accepted as the response format. Defaults to
     /// [`Always`](SchemaSupport::Always).
     pub schemas: SchemaSupport,
+    /// Schemas are written in the words of OpenAPI 3.0: `nullable` in place of the type `null`,
+    /// lists with items, and what is referred to where it is. Defaults to `false`: any JSON Schema.
+    pub open_api_schemas: bool,
     /// A [tool choice](tower_agent::model::ToolChoice) may force a call. If it may not, a request
     /// that does is an `InvalidRequest` error. Defaults to `true`.
     pub forced_tool_choice: bool,
@@ -101,6 +104,7 @@ impl Dialect {
             requires_reasoning: false,
             limit: LimitField::MaxTokens,
             schemas: SchemaSupport::Always,
+            open_api_schemas: false,
             forced_tool_choice: true,
         }
     }
@@ -138,8 +142,18 @@ impl Dialect {
         self
     }
 
-    /// Returns the name of the format in which messages and tools are cached: one for each way of
-    /// writing messages.
+    /// Returns the name of the format in which tools are cached: that of the messages, so that the
+    /// room for both is reserved at once, unless the schemas have a form of their own.
+    pub(super) fn tool_format(&self) -> &'static str {
+        if self.open_api_schemas {
+            "tower_agent_providers.openai.chat/open_api"
+        } else {
+            self.format()
+        }
+    }
+
+    /// Returns the name of the format in which messages are cached: one for each way of writing
+    /// them.
     pub(super) fn format(&self) -> &'static str {
         match (self.reasoning, self.requires_reasoning) {
             (ReasoningField::None, _) => "tower_agent_providers.openai.chat",

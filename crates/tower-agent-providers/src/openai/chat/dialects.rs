@@ -13,6 +13,7 @@ use crate::protocol::is_under;
 /// | Cerebras, Together, Ollama's cloud | `reasoning` |
 /// | Groq | no reasoning; schemas for few models, and without tools |
 /// | Perplexity, Hugging Face | no reasoning |
+/// | Google's `/openai`, AI Studio and Vertex | schemas in the words of OpenAPI; no reasoning |
 /// | xAI, Fireworks | nothing |
 /// | vLLM, llama.cpp, LM Studio, Ollama | nothing: reasoning goes back in the field in which it came |
 /// | any other | nothing, but `max_completion_tokens` and no reasoning without details for models of OpenAI |
@@ -59,6 +60,11 @@ const OPENAI_MODEL: Dialect = Dialect {
 const STRICT: Dialect = Dialect {
     reasoning: ReasoningField::None,
     ..Dialect::new()
+};
+
+const GOOGLE: Dialect = Dialect {
+    open_api_schemas: true,
+    ..STRICT
 };
 
 const DETAILS: Dialect = Dialect {
@@ -143,6 +149,7 @@ const KNOWN: &[(&str, &str, Dialect)] = &[
     ("groq.com", "", GROQ),
     ("perplexity.ai", "", STRICT),
     ("huggingface.co", "", STRICT),
+    ("googleapis.com", "", GOOGLE),
     // On hosts that are not known.
     ("", "gpt-5", OPENAI_MODEL),
     ("", "o1", OPENAI_MODEL),

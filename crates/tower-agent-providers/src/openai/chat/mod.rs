@@ -6,6 +6,7 @@ mod dialect;
 mod dialects;
 mod media;
 mod message;
+mod open_api;
 mod own_media;
 mod protocol;
 mod provider;

@@ -1,9 +1,12 @@
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::Value;
 
 use super::super::settings::{effort, retention};
 use super::dialect::Dialect;
 use super::message::messages;
+use super::open_api::taken;
 use super::provider::{PROVIDER, added};
 use crate::json::{self, Object};
 use crate::protocol::{Call, schema_of, unsupported, with_answer_tool, with_server_tools};
@@ -42,7 +45,12 @@ pub(super) fn body(call: &Call<'_>, dialect: Dialect, out: &mut Vec<u8>) -> Resu
         // Some servers reject any format beside tools.
         (Some(_), _) if has_tools => None,
         (Some(_), _) => Some(ChatFormat::JsonObject),
-        (None, format) => format.as_ref().map(self::format).transpose()?,
+        (None, format) => {
+            let format = format.as_ref();
+            format
+                .map(|format| self::format(format, dialect))
+                .transpose()?
+        }
     };
     json.optional("response_format", format)?;
     // A choice without tools is rejected.
@@ -110,15 +118,15 @@ struct StreamOptions {
 }
 
 fn tools(request: &ModelRequest, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
-    // In the form of the messages, so that the room for both is reserved at once.
-    request.write_tools(dialect.format(), out, |out| {
+    request.write_tools(dialect.tool_format(), out, |out| {
         json::array(out, request.tools(), |declaration, out| {
-            tool(declaration, out)
+            tool(declaration, dialect, out)
         })
     })
 }
 
-fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
+fn tool(tool: &ToolDeclaration, dialect: Dialect, out: &mut Vec<u8>) -> Result<()> {
+    let parameters = taken(tool.parameters(), dialect.open_api_schemas);
     let mut json = Object::with_extra(out, added(tool.provider()));
     json.field("type", "function")?;
     json.field(
@@ -126,7 +134,7 @@ fn tool(tool: &ToolDeclaration, out: &mut Vec<u8>) -> Result<()> {
         ChatFunction {
             name: tool.name(),
             description: tool.description(),
-            parameters: tool.parameters(),
+            parameters: &parameters,
         },
     )?;
     json.end_with_nulls()
@@ -178,11 +186,11 @@ enum ChatFormat<'a> {
 #[derive(Serialize)]
 struct JsonSchema<'a> {
     name: &'a str,
-    schema: &'a Value,
+    schema: Cow<'a, Value>,
     strict: bool,
 }
 
-fn format(format: &ResponseFormat) -> Result<ChatFormat<'_>> {
+fn format(format: &ResponseFormat, dialect: Dialect) -> Result<ChatFormat<'_>> {
     Ok(match format {
         ResponseFormat::Text => ChatFormat::Text,
         ResponseFormat::Json => ChatFormat::JsonObject,
@@ -193,7 +201,7 @@ fn format(format: &ResponseFormat) -> Result<ChatFormat<'_>> {
         } => ChatFormat::JsonSchema {
             json_schema: JsonSchema {
                 name,
-                schema,
+                schema: taken(schema, dialect.open_api_schemas),
                 strict: *strict,
             },
         },

@@ -113,8 +113,8 @@ impl ToolCalls {
         self.calls.iter().all(|call| call.announced.is_none())
     }
 
-    /// Announces the calls that are still waiting for an id. Fails if a call has no name, unless the
-    /// answer is cut off: none of its calls is made.
+    /// Announces the calls that are still waiting for an id. Fails if a call has no name, unless
+    /// the answer is cut off: none of its calls is made.
     pub(super) fn end(&mut self, is_cut: bool, out: &mut Vec<Piece>) -> Result<(), Fault> {
         self.announce_all(out);
         for call in &self.calls {

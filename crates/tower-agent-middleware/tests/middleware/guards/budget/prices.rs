@@ -170,6 +170,33 @@ fn the_published_prices_are_those_of_the_providers_that_they_name() {
 }
 
 #[test]
+fn a_price_of_nothing_is_one_where_the_model_is_paid_by_the_token() {
+    let table = PriceTable::from_litellm(
+        r#"{
+            "song": { "input_cost_per_token": 0, "output_cost_per_token": 0, "output_cost_per_image": 0.08 },
+            "request": { "input_cost_per_token": 0, "output_cost_per_token": 0, "input_cost_per_request": 0.005 },
+            "free": { "input_cost_per_token": 0, "output_cost_per_token": 0, "input_cost_per_image": 0 },
+            "long": { "input_cost_per_token": 0, "output_cost_per_token": 0,
+                      "input_cost_per_token_above_128k_tokens": 1e-6, "input_cost_per_request": 0.005 },
+            "half": { "input_cost_per_token": 0, "output_cost_per_token": 1e-6, "input_cost_per_request": 0.005 }
+        }"#,
+    );
+    let table = table.unwrap();
+    for (model, is_known) in [
+        ("song", false),
+        ("request", false),
+        ("free", true),
+        ("long", true),
+        ("half", true),
+    ] {
+        assert_eq!(table.price(model).is_some(), is_known, "{model}");
+    }
+    let published = PriceTable::published().unwrap();
+    assert!(published.price("gemini/lyria-3.5").is_none());
+    assert!(published.price("gemini/gemma-4-31b-it").is_some());
+}
+
+#[test]
 fn a_text_that_is_no_table_is_an_error() {
     for text in [
         "",
