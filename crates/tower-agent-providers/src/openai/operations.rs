@@ -15,6 +15,7 @@ use crate::operations::{
 use crate::protocol::{Call, Fault, Operation, OperationCall, required};
 use tower_agent::error::Result;
 use tower_agent::message::Metadata;
+use tower_agent::model::ModelRequest;
 
 impl Operation<EmbedRequest> for Chat {
     fn operation(&self, request: &EmbedRequest, model: Option<&str>) -> Result<OperationCall> {
@@ -123,6 +124,14 @@ const COUNTED: [&str; 11] = [
 ];
 
 impl Operation<CountTokens> for Responses {
+    fn with_prompt(
+        &self,
+        request: &CountTokens,
+        prompt: &dyn Fn(&ModelRequest) -> Option<ModelRequest>,
+    ) -> Option<CountTokens> {
+        prompt(request.request()).map(CountTokens::new)
+    }
+
     fn operation(&self, request: &CountTokens, model: Option<&str>) -> Result<OperationCall> {
         let call = Call::new(request.request()).with_model(model);
         let prompt = prompt_of(self, &call, &COUNTED)?;

@@ -5,6 +5,7 @@ use super::fault::Fault;
 use tower_agent::Request;
 use tower_agent::error::Result;
 use tower_agent::message::Metadata;
+use tower_agent::model::ModelRequest;
 
 /// A call of a provider beside that of its model, whose response comes in one piece.
 ///
@@ -18,6 +19,17 @@ pub trait Operation<R: Request>: Protocol {
     /// Fails with [`InvalidRequest`](tower_agent::ErrorKind::InvalidRequest) for anything that the
     /// protocol cannot represent.
     fn operation(&self, request: &R, model: Option<&str>) -> Result<OperationCall>;
+
+    /// Returns the request with another prompt, if it has one and `prompt` returns one for it: what
+    /// a model would not be sent is not counted either. Defaults to `None`.
+    fn with_prompt(
+        &self,
+        request: &R,
+        prompt: &dyn Fn(&ModelRequest) -> Option<ModelRequest>,
+    ) -> Option<R> {
+        let _ = (request, prompt);
+        None
+    }
 
     /// Reads the body of a response with a successful status. `metadata` is that of its head.
     ///

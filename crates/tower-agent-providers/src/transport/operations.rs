@@ -1,4 +1,3 @@
-use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::mem;
@@ -20,7 +19,6 @@ use super::config::Config;
 use super::head::{MAX_ERROR, ResponseHead};
 use super::model::HttpModel;
 use super::read;
-use crate::operations::CountTokens;
 use crate::protocol::{Operation, OperationCall, Protocol};
 use tower_agent::error::{BoxError, Error, Result};
 
@@ -86,13 +84,9 @@ where
         let protocol = model.protocol.clone();
         let mut config = model.config.clone();
         // A prompt is counted as it would be sent.
-        let counted = (&request as &dyn Any).downcast_ref::<CountTokens>();
-        let own = counted.and_then(|counted| config.issuer.own(counted.request()));
-        let own = own.map(CountTokens::new);
-        let own = own
-            .as_ref()
-            .and_then(|own| (own as &dyn Any).downcast_ref());
-        let call = match protocol.operation(own.unwrap_or(&request), model.model.as_deref()) {
+        let own = protocol.with_prompt(&request, &|prompt| config.issuer.own(prompt));
+        let own = own.as_ref().unwrap_or(&request);
+        let call = match protocol.operation(own, model.model.as_deref()) {
             Ok(call) => call,
             Err(error) => {
                 return OperationFuture {

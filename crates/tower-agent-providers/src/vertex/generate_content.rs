@@ -4,6 +4,7 @@ use crate::operations::{CountTokens, TokenCount, count_of, prompt_of};
 use crate::protocol::{Call, Fault, Operation, OperationCall, Protocol};
 use tower_agent::error::Result;
 use tower_agent::message::Metadata;
+use tower_agent::model::ModelRequest;
 
 /// The protocol of `generateContent` as Vertex AI serves it.
 pub type VertexGenerateContent = OnVertex<GenerateContent>;
@@ -21,6 +22,14 @@ impl VertexProtocol for GenerateContent {
 const COUNTED: [&str; 4] = ["contents", "systemInstruction", "tools", "generationConfig"];
 
 impl Operation<CountTokens> for VertexGenerateContent {
+    fn with_prompt(
+        &self,
+        request: &CountTokens,
+        prompt: &dyn Fn(&ModelRequest) -> Option<ModelRequest>,
+    ) -> Option<CountTokens> {
+        prompt(request.request()).map(CountTokens::new)
+    }
+
     fn operation(&self, request: &CountTokens, model: Option<&str>) -> Result<OperationCall> {
         let call = Call::new(request.request()).with_model(model);
         let path = self.model_path(call.require_model()?)?;

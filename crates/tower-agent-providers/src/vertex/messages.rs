@@ -5,6 +5,7 @@ use crate::protocol::{Call, Fault, Operation, OperationCall};
 use crate::transport::HttpModelBuilder;
 use tower_agent::error::Result;
 use tower_agent::message::Metadata;
+use tower_agent::model::ModelRequest;
 
 /// The Anthropic Messages protocol as Vertex AI serves it.
 pub type VertexMessages = OnVertex<Messages>;
@@ -28,6 +29,14 @@ impl HttpModelBuilder<VertexMessages> {
 }
 
 impl Operation<CountTokens> for VertexMessages {
+    fn with_prompt(
+        &self,
+        request: &CountTokens,
+        prompt: &dyn Fn(&ModelRequest) -> Option<ModelRequest>,
+    ) -> Option<CountTokens> {
+        prompt(request.request()).map(CountTokens::new)
+    }
+
     fn operation(&self, request: &CountTokens, model: Option<&str>) -> Result<OperationCall> {
         let call = Call::new(request.request()).with_model(model);
         let mut prompt = prompt_of(self, &call, &COUNTED)?;

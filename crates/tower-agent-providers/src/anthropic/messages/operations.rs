@@ -12,6 +12,7 @@ use crate::operations::{
 use crate::protocol::{Call, Fault, Operation, OperationCall, escaped, required};
 use tower_agent::error::Result;
 use tower_agent::message::Metadata;
+use tower_agent::model::ModelRequest;
 
 /// The fields of a request that a count accepts.
 pub(crate) const COUNTED: [&str; 9] = [
@@ -28,6 +29,14 @@ pub(crate) const COUNTED: [&str; 9] = [
 ];
 
 impl Operation<CountTokens> for Messages {
+    fn with_prompt(
+        &self,
+        request: &CountTokens,
+        prompt: &dyn Fn(&ModelRequest) -> Option<ModelRequest>,
+    ) -> Option<CountTokens> {
+        prompt(request.request()).map(CountTokens::new)
+    }
+
     fn operation(&self, request: &CountTokens, model: Option<&str>) -> Result<OperationCall> {
         let call = Call::new(request.request()).with_model(model);
         let prompt = prompt_of(self, &call, &COUNTED)?;

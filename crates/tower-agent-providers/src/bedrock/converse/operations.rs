@@ -8,6 +8,7 @@ use crate::operations::{CountTokens, TokenCount, count_of, prompt_of};
 use crate::protocol::{Call, Fault, Operation, OperationCall};
 use tower_agent::error::Result;
 use tower_agent::message::Metadata;
+use tower_agent::model::ModelRequest;
 
 /// The fields of a request that a count accepts.
 const COUNTED: [&str; 4] = [
@@ -18,6 +19,14 @@ const COUNTED: [&str; 4] = [
 ];
 
 impl Operation<CountTokens> for Converse {
+    fn with_prompt(
+        &self,
+        request: &CountTokens,
+        prompt: &dyn Fn(&ModelRequest) -> Option<ModelRequest>,
+    ) -> Option<CountTokens> {
+        prompt(request.request()).map(CountTokens::new)
+    }
+
     fn operation(&self, request: &CountTokens, model: Option<&str>) -> Result<OperationCall> {
         let call = Call::new(request.request()).with_model(model);
         let path = model_path(&call, "count-tokens")?;

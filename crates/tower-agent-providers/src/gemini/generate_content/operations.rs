@@ -14,6 +14,7 @@ use crate::operations::{
 use crate::protocol::{Call, Fault, Operation, OperationCall, escaped, required};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::Metadata;
+use tower_agent::model::ModelRequest;
 
 impl Operation<EmbedRequest> for GenerateContent {
     fn operation(&self, request: &EmbedRequest, model: Option<&str>) -> Result<OperationCall> {
@@ -132,6 +133,14 @@ struct GeminiModels {
 }
 
 impl Operation<CountTokens> for GenerateContent {
+    fn with_prompt(
+        &self,
+        request: &CountTokens,
+        prompt: &dyn Fn(&ModelRequest) -> Option<ModelRequest>,
+    ) -> Option<CountTokens> {
+        prompt(request.request()).map(CountTokens::new)
+    }
+
     fn operation(&self, request: &CountTokens, model: Option<&str>) -> Result<OperationCall> {
         let call = Call::new(request.request()).with_model(model);
         let path = model_name::path(call.require_model()?)?;

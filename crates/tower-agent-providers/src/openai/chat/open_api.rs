@@ -2,9 +2,9 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
-/// Returns a schema in the words of OpenAPI 3.0, which a server takes that reads nothing else of JSON
-/// Schema: a type is one word, whether it may be null stands beside it, a list says what its items
-/// are, and nothing refers to another place.
+/// Returns a schema in the words of OpenAPI 3.0, which a server takes that reads nothing else of
+/// JSON Schema: a type is one word, whether it may be null stands beside it, a list says what its
+/// items are, and nothing refers to another place.
 pub(super) fn schema(schema: &Value) -> Value {
     written(schema, schema, &mut Vec::new())
 }

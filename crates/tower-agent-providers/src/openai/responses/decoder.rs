@@ -320,7 +320,7 @@ impl ResponsesDecoder {
                 let is_reasoning = read
                     .part
                     .get("type")
-                    .is_some_and(|it| it == "reasoning_text");
+                    .is_some_and(|kind| kind == "reasoning_text");
                 self.is_refusal |= is_refusal(&read.part);
                 let kind = if is_reasoning {
                     ItemKind::Reasoning

@@ -101,7 +101,7 @@ struct ObjectField {
 
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
-struct UsageField {
+struct BesideUsage {
     #[serde(deserialize_with = "object")]
     usage: Option<ResponseUsage>,
 }
@@ -154,7 +154,7 @@ impl<'de> ReadFields<'de> for ResponseEvent<'de> {
             "item" => self.item = map.next_value::<ObjectField>()?.fields,
             // Some servers put it beside the response.
             "usage" => {
-                let usage = map.next_value::<UsageField>()?.usage;
+                let usage = map.next_value::<BesideUsage>()?.usage;
                 self.response.usage = self.response.usage.or(usage);
             }
             "part" => self.part = map.next_value::<ObjectField>()?.fields,

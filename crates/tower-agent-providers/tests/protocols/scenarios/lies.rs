@@ -339,7 +339,7 @@ pub(crate) async fn arguments_that_are_encoded_twice<C: Column>() {
         }
         for is_streamed in [false, true] {
             let (last, seen) = run::<C>(&[odd.clone(), done()], is_streamed).await;
-            assert_eq!(seen, [object.clone()], "{text}");
+            assert_eq!(seen, std::slice::from_ref(&object), "{text}");
             assert!(!last.to_string().contains("INVALID_JSON"), "{last}");
         }
     }
