@@ -32,7 +32,6 @@ pub struct Accepted(Arc<Mutex<Option<oneshot::Sender<()>>>>);
 impl Accepted {
     /// Creates the extension, and a future that returns whether the request was accepted: not
     /// before the last clone of the extension is dropped, if it was not.
-    #[must_use]
     pub fn new() -> (Self, impl Future<Output = bool> + Send + Unpin + 'static) {
         let (sender, accepted) = oneshot::channel();
         let accepted = futures_util::FutureExt::map(accepted, |told| told.is_ok());

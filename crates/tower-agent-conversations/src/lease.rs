@@ -107,12 +107,12 @@ fn new_name() -> Arc<str> {
 
 /// A conversation that a run has, until this is dropped. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Lease(Arc<Held>);
+pub(crate) struct Lease(Arc<HeldLease>);
 
 /// A conversation that a run has claimed, and gives up if this is dropped before it begins.
 pub(crate) struct Claimed(Option<Lease>);
 
-struct Held {
+struct HeldLease {
     leased: Arc<Leased>,
     /// Cancelled when this is dropped, and when the run has ended.
     over: CancellationToken,
@@ -126,7 +126,7 @@ struct Leased {
     /// process may have at the same time.
     name: Arc<str>,
     /// Locked during a write, so that writes take turns.
-    written: Mutex<Written>,
+    written: Mutex<LastWrite>,
     /// The run's own view of the lease.
     run: RunLease,
     /// Cancelled when another run has got the conversation.
@@ -134,7 +134,7 @@ struct Leased {
 }
 
 /// What was written last.
-struct Written {
+struct LastWrite {
     version: u64,
     claim: Claim,
     body: Box<RawValue>,
@@ -165,7 +165,7 @@ impl Lease {
             key,
             terms,
             name: new_name(),
-            written: Mutex::new(Written {
+            written: Mutex::new(LastWrite {
                 version: known.version,
                 claim,
                 body: record.body.clone(),
@@ -185,7 +185,8 @@ impl Lease {
                 leased.write(&mut written, record, true).await
             };
             let over = CancellationToken::new();
-            let claimed = written.map(|()| Claimed(Some(Self(Arc::new(Held { leased, over })))));
+            let claimed =
+                written.map(|()| Claimed(Some(Self(Arc::new(HeldLease { leased, over })))));
             // Whoever has asked may be gone: then the conversation is given up.
             drop(send.send(claimed));
             drop(writing);
@@ -278,7 +279,7 @@ impl Claimed {
     /// Begins the run. From here on its progress is written by whoever has the lease.
     pub(crate) fn begin(mut self) -> Option<Lease> {
         let lease = self.0.take()?;
-        let Held { leased, over } = &*lease.0;
+        let HeldLease { leased, over } = &*lease.0;
         // In a task, so that a run that is not polled keeps its conversation. Outside a runtime
         // nothing renews the lease.
         if let Ok(runtime) = Handle::try_current() {
@@ -310,13 +311,13 @@ impl Drop for Claimed {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldLease {
     fn drop(&mut self) {
         self.over.cancel();
     }
 }
 
-impl Written {
+impl LastWrite {
     /// Returns the record that writes the same again.
     fn again(&self) -> Record {
         Record {
@@ -331,7 +332,7 @@ impl Written {
 impl Leased {
     async fn write(
         &self,
-        written: &mut Written,
+        written: &mut LastWrite,
         record: Record,
         goes_on: bool,
     ) -> Result<(), StoreError> {
@@ -353,7 +354,7 @@ impl Leased {
     /// Writes this, if the run has the conversation.
     async fn put(
         &self,
-        written: &mut Written,
+        written: &mut LastWrite,
         record: Record,
         claim: Option<Claim>,
     ) -> Result<(), StoreError> {
@@ -388,7 +389,7 @@ impl Leased {
             Err(error) if error.is_conflict() => match self.own().await? {
                 // The last write of a run is the only one without a claim: it was this one.
                 Some((version, false)) if claim.is_none() => Ok(version),
-                // Written again from the same entry on, whatever the lost write has added.
+                // LastWrite again from the same entry on, whatever the lost write has added.
                 Some((version, _)) => self.store.append(&self.key, version, append).await,
                 None => Err(error),
             },
@@ -402,7 +403,7 @@ impl Leased {
             }
             version => version?,
         };
-        *written = Written {
+        *written = LastWrite {
             version,
             claim: claim.unwrap_or_else(|| written.claim.clone()),
             body: record.body,

@@ -34,7 +34,7 @@ use crate::store::{Append, ConversationStore, StoredConversation};
 pub struct MemoryConversations {
     limits: Limits,
     of_user: Limits,
-    held: Mutex<Held>,
+    held: Mutex<HeldConversations>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ struct Limits {
 }
 
 #[derive(Default)]
-struct Held {
+struct HeldConversations {
     conversations: HashMap<ConversationKey, HeldConversation>,
     all: Group,
     users: HashMap<Arc<str>, Group>,
@@ -196,7 +196,7 @@ impl Limits {
     }
 }
 
-impl Held {
+impl HeldConversations {
     fn next_use(&mut self) -> u64 {
         self.uses += 1;
         self.uses

@@ -8,7 +8,6 @@ use crate::database::Postgres;
 #[cfg(feature = "sqlite")]
 use crate::database::Sqlite;
 use crate::database::{Durability, Row, Sql, Wait, to_end};
-use crate::journal::MAX_NAME;
 use tower_agent_conversations::StoreError;
 use tower_agent_conversations::{ConversationQuery, ConversationStore};
 
@@ -153,7 +152,7 @@ fn check(user: &str) -> Result<(), StoreError> {
     if user.is_empty() {
         return Err(StoreError::data("a user must not be empty"));
     }
-    StoreError::check_id("user", user, MAX_NAME)
+    ConversationQuery::new().user(user).check()
 }
 
 fn json(text: &str) -> Result<Json, StoreError> {

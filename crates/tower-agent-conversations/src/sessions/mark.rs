@@ -19,7 +19,7 @@ enum Stage {
 
 /// The state in which a layer finds a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum Arrival {
     /// A new run.
     New,
     /// The request has been stored, and its run has failed: this is another attempt.
@@ -29,13 +29,13 @@ pub(super) enum Entry {
 }
 
 /// A run that has its session, until it is dropped.
-pub(super) struct Mark {
+pub(super) struct SessionMark {
     context: RunContext,
     stage: Stage,
 }
 
 /// Enters a run. Returns nothing for a call that is part of a run that has its session.
-pub(super) fn enter(context: &RunContext) -> Result<Option<(Entry, Mark)>> {
+pub(super) fn enter(context: &RunContext) -> Result<Option<(Arrival, SessionMark)>> {
     // Looked at and changed in one step: two clones of a request may be called at once, and only
     // one of them may enter.
     let is_inside = !context.path().is_empty() || context.tool_call_id().is_some();
@@ -52,9 +52,9 @@ pub(super) fn enter(context: &RunContext) -> Result<Option<(Entry, Mark)>> {
             ));
         }
         (true, _) => return Ok(None),
-        (false, Stage::None) => Entry::New,
-        (false, Stage::Failed) => Entry::Again,
-        (false, Stage::Ended) => Entry::Next,
+        (false, Stage::None) => Arrival::New,
+        (false, Stage::Failed) => Arrival::Again,
+        (false, Stage::Ended) => Arrival::Next,
         (false, Stage::Active) => {
             return Err(Error::new(
                 ErrorKind::InvalidRequest,
@@ -65,14 +65,14 @@ pub(super) fn enter(context: &RunContext) -> Result<Option<(Entry, Mark)>> {
     };
     Ok(Some((
         entry,
-        Mark {
+        SessionMark {
             context: context.clone(),
             stage: before,
         },
     )))
 }
 
-impl Mark {
+impl SessionMark {
     /// Notes that the request is stored, so that another attempt does not store it again.
     pub(super) fn stored(&mut self) {
         self.stage = Stage::Failed;
@@ -85,7 +85,7 @@ impl Mark {
 }
 
 // In a drop, so that a cancelled run can be called again.
-impl Drop for Mark {
+impl Drop for SessionMark {
     fn drop(&mut self) {
         self.context.values().set(KEY, self.stage);
     }

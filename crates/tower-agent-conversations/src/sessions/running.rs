@@ -9,10 +9,10 @@ use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
 use super::format::{Draft, FORMAT, identify, is_of};
 use super::layer::SessionConfig;
-use super::mark::Entry;
+use super::mark::Arrival;
 use super::not_stored::{NotStored, Unstored};
 use super::open_calls::{OpenCalls, without_journal};
-use super::writer::{Writer, Written};
+use super::writer::{SessionState, Writer};
 use crate::busy::Busy;
 use crate::cache::Known;
 use crate::error::StoreError;
@@ -41,7 +41,7 @@ impl Running {
         config: &SessionConfig,
         key: ConversationKey,
         mut request: AgentRequest,
-        mut entry: Entry,
+        mut entry: Arrival,
     ) -> Result<(Self, AgentRequest)> {
         let Ok(runtime) = Handle::try_current() else {
             let message = "a session needs a Tokio runtime";
@@ -69,7 +69,7 @@ impl Running {
                 // The same request after its process has died: its messages are stored.
                 Some(claim) if is_of(&claim, &request, &loaded.messages) => {
                     *request.messages_mut() = Messages::new();
-                    entry = Entry::Again;
+                    entry = Arrival::Again;
                     is_lost = claim.resumes;
                     // The answers that it had then, which a journal may know.
                     since = claim.since;
@@ -81,7 +81,7 @@ impl Running {
         }
         identify(&mut request, loaded.messages.len());
         // Another attempt repeats its resolutions, whose interrupts the first one may have closed.
-        if entry != Entry::Again {
+        if entry != Arrival::Again {
             check_answers(&key, &request, &loaded, since)?;
         }
         // The request's own state is newer than the stored one.
@@ -117,7 +117,7 @@ impl Running {
                 own.set(key, value);
             }
         }
-        let written = Written {
+        let written = SessionState {
             entries: draft.entries,
             resumes,
             is_journaled: is_lost,

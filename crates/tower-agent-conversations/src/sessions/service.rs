@@ -10,7 +10,7 @@ use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
 use super::future::ResponseFuture;
 use super::layer::SessionConfig;
-use super::mark::{self, Entry, Mark};
+use super::mark::{self, Arrival, SessionMark};
 use super::running::Running;
 use crate::accepted::Accepted;
 use crate::key::ConversationKey;
@@ -54,20 +54,20 @@ async fn run<A: AgentService>(
     agent: A,
     config: SessionConfig,
     mut request: AgentRequest,
-    entry: Entry,
-    mut mark: Mark,
+    entry: Arrival,
+    mut mark: SessionMark,
 ) -> Result<AgentResponse> {
     let Some(key) = ConversationKey::of(request.context()).cloned() else {
         let message = "the request names no session: create it with `ConversationKey::request`";
         return Err(Error::new(ErrorKind::InvalidRequest, message));
     };
-    if entry == Entry::New && request.checkpoint().head.turn > 1 {
+    if entry == Arrival::New && request.checkpoint().head.turn > 1 {
         let message = "the request resumes a checkpoint, but its session has its own: send only \
                        what is new";
         return Err(Error::new(ErrorKind::InvalidRequest, message));
     }
     // The failed attempt has stored the messages; they come back with the conversation.
-    if entry == Entry::Again {
+    if entry == Arrival::Again {
         *request.messages_mut() = Messages::new();
     }
     let (mut running, request) = Running::begin(&config, key, request, entry).await?;

@@ -16,11 +16,11 @@ pub(super) struct Writer {
     key: ConversationKey,
     lease: Lease,
     sessions: Sessions,
-    session: Arc<Mutex<Written>>,
+    session: Arc<Mutex<SessionState>>,
 }
 
 /// The session as the run knows it.
-pub(super) struct Written {
+pub(super) struct SessionState {
     /// The messages that are stored as entries.
     pub(super) entries: Messages,
     /// The run may start calls that were open before it.
@@ -36,7 +36,7 @@ impl Writer {
         key: ConversationKey,
         lease: Lease,
         sessions: Sessions,
-        written: Written,
+        written: SessionState,
     ) -> Self {
         Self {
             key,

@@ -44,7 +44,7 @@ pub use self::progress::Progress;
 use self::reader::Mark;
 pub use self::refusal::{InputPart, Refusal, RefusalKind};
 pub use self::roles::Roles;
-use self::rules::Accepted;
+use self::rules::AcceptedInput;
 pub use self::saving::Saving;
 pub use self::seal::{SealKey, SealKeys};
 use self::seal::{UsedAnswers, is_sealed};
@@ -271,7 +271,7 @@ impl Threads {
             rule: &self.allowed.urls,
             key: &key,
         };
-        let Accepted {
+        let AcceptedInput {
             mut thread,
             mut request,
             missed,

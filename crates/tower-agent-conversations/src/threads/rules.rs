@@ -21,7 +21,7 @@ use super::urls::Urls;
 
 /// The start of a run.
 #[derive(Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedInput {
     /// The thread with the accepted input.
     pub(crate) thread: Thread,
     pub(crate) request: AgentRequest,
@@ -34,7 +34,7 @@ pub(crate) fn begin<M: ClientMessage>(
     input: &ClientInput<'_, M>,
     allowed: &Allowed,
     urls: Urls<'_>,
-) -> Result<Accepted, M::Error> {
+) -> Result<AcceptedInput, M::Error> {
     for (index, answer) in input.answers.iter().enumerate() {
         if is_resolved(answer) {
             return Err(not_open(index, answer).into());
@@ -44,7 +44,7 @@ pub(crate) fn begin<M: ClientMessage>(
     account::read(input.messages, allowed, urls, &mut thread)?;
     thread.set_branch((0..thread.log.len()).collect());
     let request = AgentRequest::resume(thread.checkpoint());
-    Ok(Accepted {
+    Ok(AcceptedInput {
         thread,
         request,
         missed: Vec::new(),
@@ -60,7 +60,7 @@ pub(crate) fn go_on<M: ClientMessage>(
     is_lost: bool,
     allowed: &Allowed,
     urls: Urls<'_>,
-) -> Result<Accepted, M::Error> {
+) -> Result<AcceptedInput, M::Error> {
     thread.is_cut |= is_lost;
     let mut sent = Sent::read(&thread, input.messages, allowed, urls)?;
     let is_partial = (allowed.partial_history || input.is_away) && sent.known.is_empty();
@@ -161,7 +161,7 @@ pub(crate) fn go_on<M: ClientMessage>(
     thread.answered = answered;
     let request = AgentRequest::resume(thread.checkpoint()).with_resolutions(resolutions);
     let missed = missed(&thread, input, mark, is_partial);
-    Ok(Accepted {
+    Ok(AcceptedInput {
         thread,
         request,
         missed,

@@ -7,8 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chacha20poly1305::aead::{Aead, Generate, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
-use super::stored::Log;
-use super::thread::Thread;
+use super::thread::{Log, Thread};
 use crate::key::ConversationKey;
 use crate::lock::lock;
 

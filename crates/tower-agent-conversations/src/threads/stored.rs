@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use super::list::List;
 use super::saving::Saving;
-use super::thread::{Entry, Thread};
+use super::thread::{Entry, Log, Thread};
 use crate::cache::{Cache, Entries, Known};
 use crate::error::StoreError;
 use crate::head::{Format, Head};
@@ -14,15 +13,12 @@ use crate::json::to_json;
 use crate::key::ConversationKey;
 use crate::kind::THREAD;
 use crate::lease::{Lease, Record};
-use crate::store::BoxStore;
+use crate::store::{BoxStore, ConversationStore};
 
 pub(crate) const FORMAT: Format = Format {
     kind: THREAD,
     number: 1,
 };
-
-/// All messages of a thread.
-pub(crate) type Log = List<Arc<Entry>>;
 
 /// Threads that this process has used last.
 pub(crate) type ThreadCache = Cache<Log, Thread>;
@@ -36,6 +32,33 @@ impl Entries for Log {
         let entry: Entry = serde_json::from_str(entry).map_err(StoreError::data)?;
         self.push(Arc::new(entry));
         Ok(())
+    }
+}
+
+impl Thread {
+    /// Loads a thread; returns `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read, and if what it has is no thread, or that of a newer
+    /// version of this crate.
+    pub async fn load(
+        store: &impl ConversationStore,
+        key: &ConversationKey,
+    ) -> Result<Option<Self>, StoreError> {
+        let Some(stored) = store.load(key, 0).await? else {
+            return Ok(None);
+        };
+        let mut entries = Log::default();
+        for entry in &stored.entries {
+            entries.add(entry)?;
+        }
+        let known = Known {
+            version: stored.version,
+            head: Head::read(&stored.head, FORMAT)?,
+            entries,
+        };
+        Ok(Some(thread_of(known)))
     }
 }
 

@@ -12,12 +12,7 @@ use super::branch::Branch;
 use super::list::List;
 use super::reader::Readers;
 use super::shown::{ShownForm, ShownMessage};
-use super::stored::{FORMAT, Log, thread_of};
-use crate::cache::{Entries, Known};
-use crate::error::StoreError;
-use crate::head::{Claim, Head};
-use crate::key::ConversationKey;
-use crate::store::ConversationStore;
+use crate::head::Claim;
 use crate::time::{now, time};
 
 /// The server's data about one thread: its messages, state, answers and open interrupts.
@@ -79,6 +74,9 @@ pub struct Thread {
     #[serde(skip)]
     pub(crate) claim: Option<Claim>,
 }
+
+/// All messages of a thread.
+pub(crate) type Log = List<Arc<Entry>>;
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -155,31 +153,6 @@ pub(crate) struct Answered {
 }
 
 impl Thread {
-    /// Loads a thread; returns `None` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the store cannot be read, and if what it has is no thread, or that of a newer
-    /// version of this crate.
-    pub async fn load(
-        store: &impl ConversationStore,
-        key: &ConversationKey,
-    ) -> Result<Option<Self>, StoreError> {
-        let Some(stored) = store.load(key, 0).await? else {
-            return Ok(None);
-        };
-        let mut entries = Log::default();
-        for entry in &stored.entries {
-            entries.add(entry)?;
-        }
-        let known = Known {
-            version: stored.version,
-            head: Head::read(&stored.head, FORMAT)?,
-            entries,
-        };
-        Ok(Some(thread_of(known)))
-    }
-
     /// Returns the version, which each save of the thread raises. A thread that was deleted and
     /// begins again continues with higher ones.
     #[must_use]

@@ -245,8 +245,6 @@ pub use self::open_run::OpenRun;
 pub use self::record::{Outcome, Record};
 pub use self::run_end::RunEnd;
 pub use self::run_info::RunInfo;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(crate) use self::run_key::MAX_NAME;
 pub use self::run_key::RunKey;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use self::run_query::RunQuery;

@@ -9,7 +9,7 @@ use tower_agent_conversations::StoreError;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 
 /// The maximum length of the name of a user, in bytes.
-pub(crate) const MAX_NAME: usize = 512;
+const MAX_NAME: usize = 512;
 
 /// The maximum length of the id of a run or a step, in bytes.
 pub(super) const MAX_ID: usize = 1024;
