@@ -133,6 +133,19 @@ impl Latch {
         own.is_some_and(|entry| !entry.answered && entry.error.kind() == ErrorKind::Interrupted)
     }
 
+    /// Returns whether the interrupt with this id was raised.
+    pub(super) fn has_asked(&self, id: &str) -> bool {
+        if !self.is_closed() {
+            return false;
+        }
+        let entries = lock(&self.entries);
+        let mut raised = entries
+            .all
+            .iter()
+            .flat_map(|entry| entry.error.interrupts());
+        raised.any(|interrupt| interrupt.id == id)
+    }
+
     pub(super) fn interrupts(&self) -> Vec<Interrupt> {
         let entries = lock(&self.entries);
         let mut waits = Vec::new();

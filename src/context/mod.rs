@@ -1,5 +1,6 @@
 //! The run that a call belongs to.
 
+mod asking;
 mod collecting;
 mod conversation_id;
 mod effects;

@@ -206,12 +206,16 @@ impl RunContext {
         ])
     }
 
-    /// Returns the resolution of the interrupt with this id, if the run was resumed with one.
+    /// Returns the resolution of the interrupt with this [id](Interrupt::id), if the run was
+    /// resumed with one. Every agent of the run sees it. For code that keeps the ids of what it has
+    /// asked; [`ask`](Self::ask) does.
     ///
-    /// Every agent of the run sees it.
+    /// An interrupt that this agent has raised in this run has none: it cannot have been answered
+    /// yet.
     #[must_use]
     pub fn resolution(&self, id: &str) -> Option<&Resolution> {
-        self.scope.settings.resolutions.as_ref()?.get(id)
+        let resolution = self.scope.settings.resolutions.as_ref()?.get(id)?;
+        (!self.scope.latch.has_asked(id)).then_some(resolution)
     }
 
     /// Returns all resolutions that the run was resumed with, by their ids.
@@ -370,7 +374,7 @@ impl RunContext {
     /// use serde_json::json;
     /// use tower_agent::callback::{before_agent, before_tool};
     /// use tower_agent::testing::{ScriptedModel, Turn};
-    /// use tower_agent::{Agent, AgentRequest, Error, Interrupt, Request, Resolution, Tool};
+    /// use tower_agent::{Agent, AgentRequest, Interrupt, Request, Resolution, Tool};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
@@ -380,14 +384,13 @@ impl RunContext {
     ///     .on_agent(before_agent(|request| {
     ///         println!("goes on: {}", request.context().is_continuation());
     ///     }))
-    ///     .on_tool(before_tool(|request| match request.context().resolution("1") {
-    ///         Some(_) => Ok(()),
-    ///         None => Err(Error::interrupt(Interrupt::new("1", "confirm"))),
+    ///     .on_tool(before_tool(|request| {
+    ///         request.ask(Interrupt::new("sure", "confirm")).map(drop)
     ///     }))
     ///     .build()?;
     ///
     /// let paused = agent.run("Wipe the disk.").await?;
-    /// let yes = Resolution::resolved("1", true);
+    /// let yes = Resolution::resolved(&paused.interrupts()[0].id, true);
     /// agent.run(AgentRequest::resume(paused.checkpoint()).with_resolutions([yes])).await?;
     /// # Ok(())
     /// # }

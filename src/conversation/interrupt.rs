@@ -1,18 +1,40 @@
 use std::time::SystemTime;
 
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{millis, unique};
+use crate::chance;
 
 /// A question that an interrupted run waits on.
+///
+/// An answer counts for what was shown: it repeats the [id](Self::id), and a question with another
+/// content has another id. So asking about something else makes the answer to the earlier question
+/// void. A tool or a callback asks with [`ToolRequest::ask`](crate::ToolRequest::ask) or
+/// [`RunContext::ask`](crate::RunContext::ask), which look for the answer.
+///
+/// ```
+/// use serde_json::json;
+/// use tower_agent::Interrupt;
+///
+/// let ask = |cents: u32| Interrupt::new("refund", "confirmation").with_payload(json!({ "cents": cents }));
+/// assert_eq!(ask(10).id, ask(10).id);
+/// assert_ne!(ask(10).id, ask(900_000).id);
+/// ```
 ///
 /// It serialises, so that another process can resume the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Interrupt {
-    /// Identifies the interrupt; unique within a run.
+    /// Identifies what is asked: a digest of the name and everything that is shown or decides about
+    /// the answer, which are all fields but those of the call in streams. The methods of this type
+    /// keep it up to date; after a change of a field it is when the interrupt is
+    /// [raised](crate::Error::interrupt).
     pub id: String,
+    /// Tells the question from the others of its conversation, such as by the
+    /// [path](crate::RunContext::call_path) of a call. Asked anew with another content, it has the
+    /// same name.
+    pub name: String,
     /// The reason: `tool_call`, `input_required`, `confirmation` or one of your own.
     pub reason: String,
     /// The text to show to the person who answers.
@@ -45,14 +67,18 @@ pub struct Interrupt {
     // Required: without it the question could be answered for ever.
     #[serde(deserialize_with = "Option::deserialize")]
     pub expiry: Option<Expiry>,
+    /// The digest of the call that the question is about, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
 }
 
 impl Interrupt {
-    /// Creates an interrupt.
+    /// Creates an interrupt with this [name](Self::name).
     #[must_use]
-    pub fn new(id: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self {
-            id: id.into(),
+    pub fn new(name: impl Into<String>, reason: impl Into<String>) -> Self {
+        let interrupt = Self {
+            id: String::new(),
+            name: name.into(),
             reason: reason.into(),
             message: None,
             tool_call_id: None,
@@ -61,28 +87,58 @@ impl Interrupt {
             payload: Value::Null,
             answerer: Answerer::User,
             expiry: None,
-        }
+            subject: None,
+        };
+        interrupt.identified()
+    }
+
+    /// Gives it the id of its content.
+    pub(crate) fn identified(mut self) -> Self {
+        // As JSON, in which each part has its place and no two contents are the same text.
+        let mut content = json!([
+            self.name,
+            self.reason,
+            self.message,
+            self.response_schema,
+            self.payload,
+            self.answerer,
+            self.expiry,
+            self.subject,
+        ]);
+        // A store may keep objects in another order.
+        content.sort_all_objects();
+        self.id = chance::name(&["question", &content.to_string()]).to_string();
+        self
+    }
+
+    /// Binds the question to a call: it is another one for another call.
+    pub(crate) fn about(mut self, call: &str, tool: &str, arguments: &Value) -> Self {
+        let mut arguments = arguments.clone();
+        arguments.sort_all_objects();
+        let subject = chance::name(&[call, tool, &arguments.to_string()]);
+        self.subject = Some(subject.to_string());
+        self.identified()
     }
 
     /// Sets the text to show to the person who answers.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = Some(message.into());
-        self
+        self.identified()
     }
 
     /// Sets the JSON Schema of the answer.
     #[must_use]
     pub fn with_response_schema(mut self, schema: Value) -> Self {
         self.response_schema = schema;
-        self
+        self.identified()
     }
 
     /// Sets further data for answering.
     #[must_use]
     pub fn with_payload(mut self, payload: Value) -> Self {
         self.payload = payload;
-        self
+        self.identified()
     }
 
     /// Leaves the answer to people with this role, and not to the user of the run. Servers for
@@ -101,9 +157,15 @@ impl Interrupt {
     /// assert_eq!(Interrupt::new("size", "input_required").answerer, Answerer::User);
     /// ```
     #[must_use]
-    pub fn for_role(mut self, role: impl Into<String>) -> Self {
-        self.answerer = Answerer::Role(role.into());
-        self
+    pub fn for_role(self, role: impl Into<String>) -> Self {
+        self.for_answerer(Answerer::Role(role.into()))
+    }
+
+    /// Leaves the answer to this party.
+    #[must_use]
+    pub fn for_answerer(mut self, answerer: Answerer) -> Self {
+        self.answerer = answerer;
+        self.identified()
     }
 
     /// Sets a time after which nobody can answer: from then on the answer is this outcome. Whatever
@@ -126,19 +188,24 @@ impl Interrupt {
     /// let no = ResolutionOutcome::Resolved(json!({ "approved": false }));
     /// let question = Interrupt::new("refund 7", "tool_call").with_expiry(asked_at + hour, no);
     ///
-    /// let yes = Resolution::resolved("refund 7", json!({ "approved": true }));
+    /// let yes = Resolution::resolved(&question.id, json!({ "approved": true }));
     /// assert!(!question.is_late(&yes, asked_at));
     /// assert!(question.is_late(&yes, asked_at + hour));
     ///
-    /// let no = Resolution::resolved("refund 7", json!({ "approved": false }));
+    /// let no = Resolution::resolved(&question.id, json!({ "approved": false }));
     /// assert_eq!(question.answer_at(asked_at + hour), Some(no));
     /// ```
     #[must_use]
-    pub fn with_expiry(mut self, at: SystemTime, outcome: ResolutionOutcome) -> Self {
-        // As it is stored: the same before and after.
-        let at = millis::rounded(at);
-        self.expiry = Some(Expiry { at, outcome });
-        self
+    pub fn with_expiry(self, at: SystemTime, outcome: ResolutionOutcome) -> Self {
+        self.with_expiry_of(Some(Expiry::new(at, outcome)))
+    }
+
+    /// Sets the end of the time for an answer, such as that of the same question before it was
+    /// asked again.
+    #[must_use]
+    pub fn with_expiry_of(mut self, expiry: Option<Expiry>) -> Self {
+        self.expiry = expiry;
+        self.identified()
     }
 
     /// Returns the answer that the interrupt has without a person at this time: the outcome of its
@@ -172,6 +239,16 @@ pub struct Expiry {
     pub outcome: ResolutionOutcome,
 }
 
+impl Expiry {
+    /// Creates the end of the time. It is rounded to milliseconds.
+    #[must_use]
+    pub fn new(at: SystemTime, outcome: ResolutionOutcome) -> Self {
+        // As it is stored: the same before and after.
+        let at = millis::rounded(at);
+        Self { at, outcome }
+    }
+}
+
 /// The party that answers an [`Interrupt`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -198,14 +275,12 @@ impl Answerer {
 ///
 /// ```
 /// use serde_json::json;
-/// use tower_agent::Resolution;
+/// use tower_agent::{Interrupt, Resolution};
 ///
-/// let yes = Resolution::resolved("agent/call_1", json!({ "approved": true }));
+/// let id = Interrupt::new("refund 7", "confirmation").id;
+/// let yes = Resolution::resolved(&id, json!({ "approved": true }));
 /// let saved = serde_json::to_value(&yes).unwrap();
-/// assert_eq!(
-///     saved,
-///     json!({ "id": "agent/call_1", "status": "resolved", "payload": { "approved": true } }),
-/// );
+/// assert_eq!(saved, json!({ "id": id, "status": "resolved", "payload": { "approved": true } }));
 /// assert_eq!(serde_json::from_value::<Resolution>(saved).unwrap(), yes);
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -154,7 +154,9 @@ impl Error {
     /// ```
     #[must_use]
     pub fn interrupt_all(interrupts: impl IntoIterator<Item = Interrupt>) -> Self {
-        let interrupts: Arc<[Interrupt]> = interrupts.into_iter().collect();
+        // Every interrupt passes here, so that none has the id of another content.
+        let interrupts = interrupts.into_iter().map(Interrupt::identified);
+        let interrupts: Arc<[Interrupt]> = interrupts.collect();
         let reasons: Vec<_> = interrupts
             .iter()
             .map(|interrupt| &*interrupt.reason)

@@ -8,7 +8,7 @@ use super::response::ToolResponse;
 use crate::call::{Attempts, BoxCallService, CallKind, Extensions, Origin, Request};
 use crate::chance;
 use crate::context::RunContext;
-use crate::error::Result;
+use crate::error::{Interrupt, Resolution, Result};
 use crate::message::ToolCall;
 
 /// The request of a tool call. Cloning is O(1).
@@ -184,6 +184,31 @@ impl ToolRequest {
         };
         let arguments = arguments.to_string();
         chance::name(&[run, &path, self.id(), self.name(), &arguments]).to_string()
+    }
+
+    /// Returns the answer to a question about this call, or the error that asks it and interrupts
+    /// the run, as [`RunContext::ask`] does. The question is bound to the tool and its arguments as
+    /// they are now: if something changes them before the answer, it is asked anew.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::{Error, Interrupt, Tool, ToolRequest};
+    ///
+    /// let pay = Tool::function_with("pay", "Pays.", |cents: u32, call: ToolRequest| {
+    ///     let question = Interrupt::new("sure", "confirmation").with_message(format!("Pay {cents} cents?"));
+    ///     let answer = call.ask(question)?;
+    ///     Ok::<_, Error>(format!("answered: {:?}", answer.outcome))
+    /// });
+    /// # drop(pay);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails with the [interrupt](crate::Error::interrupt), until there is an answer.
+    pub fn ask(&self, question: Interrupt) -> Result<Resolution> {
+        let call = self.context.call_path();
+        self.context
+            .ask(question.about(&call, self.name(), self.arguments()))
     }
 
     /// Returns the declaration of the tool, or `None` if the tool does not exist.

@@ -188,7 +188,7 @@ async fn an_interruption_inside_interrupts_the_caller_with_all_it_waits_for() {
     let waits: Vec<_> = response
         .interrupts()
         .iter()
-        .map(|pending| &*pending.id)
+        .map(|pending| &*pending.name)
         .collect();
     assert_eq!(waits, ["call_1", "call_2"]);
     assert_eq!(
@@ -455,7 +455,7 @@ async fn a_sub_agents_failure_abort_and_interruption_are_its_parents() {
         .unwrap();
 
     let stopped = desk.run("?").await.unwrap();
-    assert_eq!(stopped.interrupts()[0].id, "refund");
+    assert_eq!(stopped.interrupts()[0].name, "refund");
     assert_eq!(after.take(), "desk> desk=done");
 
     *granted.lock().unwrap() = true;

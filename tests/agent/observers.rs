@@ -11,7 +11,7 @@ use tower_agent::stream::{
 };
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, Error, ErrorKind, Interrupt, Recovery, Resolution, Tool, Usage,
+    Agent, AgentRequest, Error, ErrorKind, Interrupt, Recovery, Resolution, Tool, Usage,
 };
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::retry::CallRetryLayer;
@@ -362,13 +362,7 @@ async fn an_observer_of_two_members_can_tell_them_apart() {
 #[tokio::test]
 async fn a_run_that_waits_and_goes_on_is_told_of_and_a_dropped_one_ends() {
     let (observer, mut observations) = stream::observer(1024);
-    let ask = before_tool(|request| {
-        use tower_agent::Request;
-        match request.context().resolution("q1") {
-            Some(_) => Ok(Action::Continue),
-            None => Err(Error::interrupt(Interrupt::new("q1", "may it?"))),
-        }
-    });
+    let ask = before_tool(|request| request.ask(Interrupt::new("q1", "may it?")).map(drop));
     let model = ScriptedModel::new([
         Turn::tool("pay", json!({})),
         Turn::from_text("Paid."),
@@ -385,7 +379,7 @@ async fn a_run_that_waits_and_goes_on_is_told_of_and_a_dropped_one_ends() {
     assert_eq!(words_of.last().unwrap(), "agent: waits");
     assert!(words_of.contains(&"agent: before tool Failed(Interrupted) at 0".to_owned()));
 
-    let yes = Resolution::resolved("q1", true);
+    let yes = Resolution::resolved(&paused.interrupts()[0].id, true);
     let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([yes]);
     agent.run(request).await.unwrap();
     let words_of = words(&told(&mut observations));

@@ -407,10 +407,8 @@ async fn an_interrupted_run_replays_and_resumes() {
     let wipe = |calls: Arc<AtomicUsize>| {
         Tool::function_with("wipe", "Wipes.", move |_: Value, call: ToolRequest| {
             calls.fetch_add(1, Ordering::Relaxed);
-            match call.context().resolution("sure") {
-                Some(_) => Ok("done"),
-                None => Err(Error::interrupt(Interrupt::new("sure", "confirmation"))),
-            }
+            call.ask(Interrupt::new("sure", "confirmation"))
+                .map(|_| "done")
         })
     };
     let turns = [
@@ -426,7 +424,7 @@ async fn an_interrupted_run_replays_and_resumes() {
             .unwrap();
         let paused = agent.run("Wipe the disk.").await.unwrap();
         assert_eq!(paused.interrupts().len(), 1);
-        let yes = Resolution::resolved("sure", json!(true));
+        let yes = Resolution::resolved(&paused.interrupts()[0].id, json!(true));
         let request = AgentRequest::resume(paused.checkpoint()).with_resolutions([yes]);
         let response = agent.run(request).await.unwrap();
         recording.finish().unwrap();

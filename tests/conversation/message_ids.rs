@@ -226,12 +226,9 @@ async fn a_call_keeps_its_path_and_its_id_through_a_pause() {
         "ask",
         "Asks.",
         |_: Value, call: tower_agent::ToolRequest| {
-            let context = call.context();
-            let path = context.call_path();
-            match context.resolution(&path) {
-                Some(_) => Ok("yes"),
-                None => Err(Error::interrupt(Interrupt::new(path, "confirmation"))),
-            }
+            let path = call.context().call_path();
+            call.ask(Interrupt::new(path, "confirmation"))
+                .map(|_| "yes")
         },
     );
     let model = ScriptedModel::new([Turn::tool("ask", json!(1)), Turn::from_text("Done.")]);
@@ -240,7 +237,7 @@ async fn a_call_keeps_its_path_and_its_id_through_a_pause() {
     let [interrupt] = paused.interrupts() else {
         panic!("one question")
     };
-    assert_eq!(interrupt.id, "agent/m1.0");
+    assert_eq!(interrupt.name, "agent/m1.0");
     assert_eq!(interrupt.call_in_stream.as_deref(), Some("r-m1-t0"));
 
     let saved = serde_json::to_string(&paused.checkpoint()).unwrap();

@@ -215,7 +215,7 @@ async fn calls_of_one_id_are_approved_once_each() {
     let mut paused = agent().run("?").await.unwrap();
     let mut asked = Vec::new();
     for number in 1..=2 {
-        asked.push(paused.interrupts()[0].id.clone());
+        asked.push(paused.interrupts()[0].name.clone());
         paused = resume(&agent(), &paused, yes(&paused)).await;
         assert_eq!(wiped.take(), [format!("worker {number}")]);
         if number == 1 {
@@ -232,12 +232,8 @@ async fn every_call_of_a_conversation_has_a_path_of_its_own_which_a_resume_gives
     let ask = Tool::function_with("ask", "Asks.", move |_: Value, call: ToolRequest| {
         let path = call.context().call_path();
         noted.lock().unwrap().push(path.clone());
-        let answer = call.context().resolution(&path).cloned();
-        async move {
-            answer
-                .map(|_| "yes")
-                .ok_or_else(|| Error::interrupt(Interrupt::new(path, "confirmation")))
-        }
+        let answer = call.ask(Interrupt::new(path, "confirmation"));
+        async move { answer.map(|_| "yes") }
     });
     let model = reuses_ids([("ask", json!(1)), ("ask", json!(2)), ("ask", json!(3))]);
     let agent = Agent::builder(model).tool(ask).build().unwrap();
@@ -485,14 +481,9 @@ async fn calls_whose_ids_look_like_parts_of_a_name_have_paths_of_their_own() {
 /// Asks about every call, and allows it once there is any answer.
 fn asks() -> impl Callback<ToolRequest> {
     let asks = before_tool(|request| {
-        let context = request.context();
-        match context.resolution(&context.call_path()) {
-            Some(_) => Ok(()),
-            None => Err(Error::interrupt(Interrupt::new(
-                context.call_path(),
-                "confirmation",
-            ))),
-        }
+        request
+            .ask(Interrupt::new("sure", "confirmation"))
+            .map(drop)
     });
     asks.named("asks").guard()
 }

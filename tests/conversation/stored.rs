@@ -499,8 +499,8 @@ fn an_interrupt_can_be_sent_elsewhere() {
     assert_eq!(
         sent,
         json!({
-            "id": "1", "reason": "confirmation", "message": "Really?", "payload": { "amount": 7 },
-            "answerer": "user", "expiry": null,
+            "id": pending.id, "name": "1", "reason": "confirmation", "message": "Really?",
+            "payload": { "amount": 7 }, "answerer": "user", "expiry": null,
         })
     );
     assert_eq!(serde_json::from_value::<Interrupt>(sent).unwrap(), pending);

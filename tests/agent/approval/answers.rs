@@ -9,8 +9,7 @@ use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, Effect, Error, ErrorKind,
-    Interrupt, Message, ModelResponse, Part, Recovery, Request, Resolution, Role, Tool,
-    ToolRequest,
+    Interrupt, Message, ModelResponse, Part, Recovery, Resolution, Role, Tool, ToolRequest,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 
@@ -91,7 +90,7 @@ async fn only_an_object_that_says_so_is_an_approval() {
             1,
             "{payload} is no answer, so it waits again"
         );
-        assert_eq!(again.interrupts()[0].id, paused.interrupts()[0].id);
+        assert_eq!(again.interrupts()[0].name, paused.interrupts()[0].name);
     }
     for twice in [
         r#"{"approved":false,"approved":true}"#,
@@ -108,14 +107,9 @@ async fn a_tool_that_asks_for_itself_after_the_approval_runs_once_both_are_answe
         let log = Log::default();
         let ran = log.clone();
         let pay = Tool::function_with("pay", "Pays.", move |amount: u32, call: ToolRequest| {
-            let id = format!("{}#pin", call.context().call_path());
-            match call.context().resolution(&id) {
-                Some(_) => {
-                    ran.note(format!("paid {amount}"));
-                    Ok(())
-                }
-                None => Err(Error::interrupt(Interrupt::new(id, "input_required"))),
-            }
+            call.ask(Interrupt::new("pin", "input_required"))?;
+            ran.note(format!("paid {amount}"));
+            Ok::<_, Error>(())
         });
         let model = ScriptedModel::new([Turn::tool("pay", amount(7)), Turn::from_text("done")]);
         let agent = Agent::builder(model)

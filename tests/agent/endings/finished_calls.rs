@@ -29,10 +29,8 @@ impl Turnover {
             for piece in 0..40 {
                 call.context().emit("piece", piece).now_or_never();
             }
-            match call.context().resolution("may I?") {
-                Some(_) => Ok("yes"),
-                None => Err(Error::interrupt(Interrupt::new("may I?", "confirmation"))),
-            }
+            call.ask(Interrupt::new("may I?", "confirmation"))
+                .map(|_| "yes")
         });
         let paid = self.paid.clone();
         let pay = Tool::function("pay", "Pays.", move |_: Value| {
@@ -128,7 +126,7 @@ async fn a_tool_that_has_a_result_is_not_run_again_whatever_its_siblings_do() {
             }
 
             let checkpoint = paused.checkpoint();
-            let yes = Resolution::resolved("may I?", json!(true));
+            let yes = Resolution::resolved(&paused.interrupts()[0].id, json!(true));
             let request = AgentRequest::resume(checkpoint).with_resolutions([yes]);
             let (done, _) = run(&agent, request, is_streamed).await;
             assert_eq!(done.text(), "done", "{name}, {is_streamed}");
@@ -162,15 +160,10 @@ async fn a_tool_that_is_stopped_while_it_runs_is_not_run_again_unless_that_does_
                     "late"
                 }
             });
-            let ask =
-                Tool::function_with(
-                    "ask",
-                    "Asks.",
-                    async |_: Value, call: ToolRequest| match call.context().resolution("may I?") {
-                        Some(_) => Ok("yes"),
-                        None => Err(Error::interrupt(Interrupt::new("may I?", "confirmation"))),
-                    },
-                );
+            let ask = Tool::function_with("ask", "Asks.", async |_: Value, call: ToolRequest| {
+                call.ask(Interrupt::new("may I?", "confirmation"))
+                    .map(|_| "yes")
+            });
             let calls = AtomicU32::new(0);
             let fail = Tool::function("fail", "Fails once.", move |_: Value| {
                 let is_first = calls.fetch_add(1, SeqCst) == 0;
@@ -202,8 +195,11 @@ async fn a_tool_that_is_stopped_while_it_runs_is_not_run_again_unless_that_does_
                 kept.sort();
                 assert_eq!(told, kept, "{effect:?}");
             }
-            let request = AgentRequest::resume(paused.checkpoint())
-                .with_resolutions([Resolution::resolved("may I?", json!(true))]);
+            let request =
+                AgentRequest::resume(paused.checkpoint()).with_resolutions([Resolution::resolved(
+                    &paused.interrupts()[0].id,
+                    json!(true),
+                )]);
             let (done, _) = run(&agent, request, is_streamed).await;
             assert_eq!(done.text(), "done", "{effect:?}");
             assert_eq!(

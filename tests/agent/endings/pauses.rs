@@ -6,8 +6,8 @@ use tower_agent::compat::Semantics;
 use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, EndReason, Error,
-    ErrorKind, Interrupt, ModelRequest, ModelResponse, Request, Resolution, Result, Tool,
+    Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, EndReason, Error, ErrorKind,
+    Interrupt, ModelRequest, ModelResponse, Request, Resolution, Result, Tool,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Budget, Limits};
@@ -317,10 +317,8 @@ async fn a_model_call_that_waits_is_counted_once() {
     let agent = Agent::builder(model)
         .max_iterations(1)
         .on_model(before_model(|request: &mut ModelRequest| {
-            match request.context().resolution("1") {
-                Some(_) => Ok(Action::Continue),
-                None => Err(Error::interrupt(Interrupt::new("1", "confirm"))),
-            }
+            let question = Interrupt::new("1", "confirm");
+            request.context().ask(question).map(drop)
         }))
         .build()
         .unwrap();

@@ -194,7 +194,7 @@ async fn an_interrupted_run_tells_what_it_waits_for_and_resumes_there() {
     };
     let waits: Vec<_> = pending
         .iter()
-        .map(|p| (&*p.id, p.tool_call_id.as_deref()))
+        .map(|p| (&*p.name, p.tool_call_id.as_deref()))
         .collect();
     assert_eq!(
         waits,

@@ -344,7 +344,7 @@ fn waits(response: &AgentResponse) -> Vec<&str> {
     response
         .interrupts()
         .iter()
-        .map(|pending| &*pending.id)
+        .map(|pending| &*pending.name)
         .collect()
 }
 

@@ -34,7 +34,7 @@ fn matches(response: &AgentResponse, ending: &Error) {
         ErrorKind::InvocationEnded => {
             assert_eq!(response.end_reason(), &EndReason::EndedByCallback)
         }
-        _ => assert_eq!(response.interrupts()[0].id, "wait"),
+        _ => assert_eq!(response.interrupts()[0].name, "wait"),
     }
 }
 

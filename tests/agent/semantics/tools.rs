@@ -236,6 +236,6 @@ async fn results_beside_a_call_that_waits_stay_where_another_fails_the_run() {
         .build()
         .unwrap();
     let response = agent.run("?").await.unwrap();
-    assert_eq!(response.interrupts()[0].id, "w");
+    assert_eq!(response.interrupts()[0].name, "w");
     assert_eq!(results(&response), ["done", "tool failed: disk full"]);
 }

@@ -110,8 +110,8 @@ async fn an_interrupted_run_says_what_it_waits_for() {
     else {
         panic!("{events:?}");
     };
-    assert_eq!((&*interrupts[0].id, interrupts.len()), ("p", 1));
-    assert_eq!(response.unwrap().interrupts()[0].id, "p");
+    assert_eq!((&*interrupts[0].name, interrupts.len()), ("p", 1));
+    assert_eq!(response.unwrap().interrupts()[0].name, "p");
     assert!(
         !words(&events).iter().any(|word| word.contains("->")),
         "the call has no result"

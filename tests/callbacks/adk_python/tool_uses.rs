@@ -236,7 +236,7 @@ async fn a_call_waits_for_a_confirmation_and_is_asked_about_again_when_the_run_r
         );
         assert!(log.take().is_empty() && told(&paused).is_empty());
 
-        let state = State::from_iter([(paused.interrupts()[0].id.clone(), json!(confirmed))]);
+        let state = State::from_iter([(paused.interrupts()[0].name.clone(), json!(confirmed))]);
         let resumed = AgentRequest::conversation(paused.messages().clone()).with_state(state);
         let response = agent.run(resumed).await.unwrap();
 

@@ -114,7 +114,7 @@ fn check_latch<R: Call>(latch: Latch, context: &RunContext, label: &str) {
     let pending: Vec<_> = context
         .interrupts()
         .into_iter()
-        .map(|pending| pending.id)
+        .map(|pending| pending.name)
         .collect();
     let expected: &[&str] = if latch == Latch::Interrupted {
         &["wait"]

@@ -102,7 +102,7 @@ const PAGE: u32 = 100;
 /// |---|---|---|
 /// | 400 | `invalid` | the body or a parameter is not what is described here |
 /// | 403 | `forbidden` | the sender has no role, or not that of the question |
-/// | 404 | `not_open` | the question was answered, abandoned or never asked |
+/// | 404 | `not_open` | the question was answered, abandoned, has changed or was never asked |
 /// | 405 | `invalid` | the method is neither `GET` nor `POST` |
 /// | 409 | `busy` | another run is active in the conversation; with `Retry-After` |
 /// | 409 | `expired` | the question was not answered [in time](tower_agent::Interrupt::with_expiry) |

@@ -113,7 +113,7 @@ impl Inbox for Inboxes {
                 answered => return answered,
             }
         }
-        let why = "the question is not open: it was answered, or never asked";
+        let why = "the question is not open: it was answered, has changed or was never asked";
         Err(Refusal::new(
             RefusalKind::NotOpen,
             InputPart::Answer(0),

@@ -260,8 +260,8 @@ fn in_use(key: &ConversationKey) -> Error {
 
 fn answered(key: &ConversationKey, interrupt: &str) -> Error {
     let message = format!(
-        "interrupt `{interrupt}` of session `{key}` is not open: it was answered before, or the \
-         conversation has gone on"
+        "interrupt `{interrupt}` of session `{key}` is not open: it was answered before, the question \
+         has changed, or the conversation has gone on"
     );
     Error::new(ErrorKind::Conflict, message)
 }

@@ -366,7 +366,8 @@ fn is_resolved(answer: &Resolution) -> bool {
 
 fn not_open(index: usize, answer: &Resolution) -> Refusal {
     let why = format!(
-        "the interrupt `{}` is not open in this thread: it was answered, abandoned or never raised",
+        "the interrupt `{}` is not open in this thread: it was answered, abandoned, has changed or was \
+         never raised",
         answer.id
     );
     Refusal::new(RefusalKind::NotOpen, InputPart::Answer(index), why)

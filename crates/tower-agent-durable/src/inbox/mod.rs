@@ -232,9 +232,11 @@ fn has_expired(open: &[Interrupt]) -> bool {
 fn refused(error: &Error) -> Refusal {
     match error.downcast_ref::<JournalError>() {
         Some(JournalError::Expired { .. }) => return expired(),
-        Some(JournalError::EarlierRequest { .. } | JournalError::UnknownRun { .. }) => {
-            return not_open();
-        }
+        Some(
+            JournalError::EarlierRequest { .. }
+            | JournalError::NotOpen { .. }
+            | JournalError::UnknownRun { .. },
+        ) => return not_open(),
         Some(JournalError::OtherRequest { .. } | JournalError::TakenOver { .. }) => return busy(),
         _ => {}
     }
@@ -251,7 +253,8 @@ fn expired() -> Refusal {
 }
 
 fn not_open() -> Refusal {
-    let why = "the question is not open: it was answered, abandoned or never asked";
+    let why =
+        "the question is not open: it was answered, abandoned, has changed or was never asked";
     refusal(RefusalKind::NotOpen, why)
 }
 

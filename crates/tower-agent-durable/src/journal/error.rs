@@ -92,6 +92,18 @@ pub enum JournalError {
         /// The interrupt's id.
         interrupt: String,
     },
+    /// The request answers an interrupt that is not open. Asked anew with another content, such as
+    /// other arguments of its call, an interrupt has another id.
+    #[error(
+        "interrupt `{interrupt}` of run `{run}` is not open: the question has changed, or was never \
+         asked; read the open ones"
+    )]
+    NotOpen {
+        /// The run.
+        run: Arc<str>,
+        /// The interrupt's id.
+        interrupt: String,
+    },
     /// The beginning of the run's conversation is in its session, which was deleted.
     #[error(
         "the conversation of run `{run}` was deleted with its session: the run cannot go on; delete it as \
@@ -139,6 +151,7 @@ impl JournalError {
             | Self::OtherRequest { .. }
             | Self::EarlierRequest { .. }
             | Self::Expired { .. }
+            | Self::NotOpen { .. }
             | Self::SessionDeleted { .. }
             | Self::Store(_) => false,
         }

@@ -49,6 +49,7 @@ impl KnownRun {
     pub fn start(self, input: &Input) -> Result<OpenRun, JournalError> {
         let has_moved_past = self.has_moved_past(&input.request);
         let late = self.late(input).map(str::to_owned);
+        let unasked = self.unasked(&input.request).map(str::to_owned);
         let Self {
             run,
             status,
@@ -85,6 +86,10 @@ impl KnownRun {
         if turn <= latest_turn && !is_retried || has_moved_past {
             return Err(JournalError::EarlierRequest { run: run.id });
         }
+        if let Some(interrupt) = unasked {
+            let run = run.id;
+            return Err(JournalError::NotOpen { run, interrupt });
+        }
         // The checkpoint that the latest request has left is one turn later.
         if turn > latest_turn.saturating_add(1) {
             return Err(JournalError::OtherRequest { run: run.id });
@@ -113,6 +118,17 @@ impl KnownRun {
         Some(&late.id)
     }
 
+    /// Returns the id of an interrupt that a request answers although it is not open and was not
+    /// answered before: it has changed since the person read it.
+    fn unasked<'r>(&self, request: &'r SavedRequest) -> Option<&'r str> {
+        let mut answers = request.resolutions().iter();
+        let unasked = answers.find(|answer| {
+            let was_answered = self.answers.iter().any(|earlier| earlier.id == answer.id);
+            !was_answered && !self.is_open(answer)
+        })?;
+        Some(&unasked.id)
+    }
+
     /// Returns whether a request answers an interrupt that was answered differently, or is closed.
     fn has_moved_past(&self, request: &SavedRequest) -> bool {
         let answers = request.resolutions();
@@ -125,11 +141,12 @@ impl KnownRun {
 
     /// Returns whether an interrupt that is no longer open has another answer.
     fn contradicts(&self, answer: &Resolution) -> bool {
-        let is_open = self
-            .interrupts
-            .iter()
-            .any(|interrupt| interrupt.id == answer.id);
         let earlier = self.answers.iter().rfind(|earlier| earlier.id == answer.id);
-        !is_open && earlier.is_some_and(|earlier| earlier != answer)
+        !self.is_open(answer) && earlier.is_some_and(|earlier| earlier != answer)
+    }
+
+    fn is_open(&self, answer: &Resolution) -> bool {
+        let mut open = self.interrupts.iter();
+        open.any(|interrupt| interrupt.id == answer.id)
     }
 }

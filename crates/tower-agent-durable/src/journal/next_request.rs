@@ -3,8 +3,8 @@ use std::time::SystemTime;
 use tower_agent::agent::SavedRequest;
 use tower_agent::{AgentRequest, Interrupt, Resolution};
 
-use super::question::path_of;
 use super::run_end::RunEnd;
+use super::unfinished::Unfinished;
 
 /// Returns the request that continues a run, from its latest request and its current end. For a
 /// journal of your own; [`Runs::request`](super::Runs::request) is that of the databases.
@@ -32,18 +32,14 @@ pub fn next_request(latest: SavedRequest, end: Option<RunEnd>, now: SystemTime) 
 
 /// Returns the earlier resolutions that unfinished calls still need.
 ///
-/// Such a call runs again, and its approval with it, so its decisions must be given once more. An
-/// interrupt that is open again needs a new answer.
+/// Such a call runs again, and its approval with it, so its decisions must be given once more. Each
+/// counts only for the question that was shown, so those of other calls do no harm. An interrupt
+/// that is open again needs a new answer.
 fn still_needed(earlier: &[Resolution], interrupts: &[Interrupt]) -> Vec<Resolution> {
-    let unfinished: Vec<&str> = interrupts.iter().filter_map(path_of).collect();
-    let mut needed = Vec::new();
-    for resolution in earlier {
-        let is_open = interrupts
-            .iter()
-            .any(|interrupt| interrupt.id == resolution.id);
-        if unfinished.contains(&&*resolution.id) && !is_open {
-            needed.push(resolution.clone());
-        }
+    let is_unfinished = |open: &Interrupt| open.reason == Unfinished::REASON;
+    if !interrupts.iter().any(is_unfinished) {
+        return Vec::new();
     }
-    needed
+    let is_closed = |answer: &&Resolution| interrupts.iter().all(|open| open.id != answer.id);
+    earlier.iter().filter(is_closed).cloned().collect()
 }

@@ -26,6 +26,9 @@ const GUARD: &str = "Durable";
 /// answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Question {
+    /// The id of the interrupt that asked last.
+    #[serde(default)]
+    asked: String,
     /// The run of the attempt.
     run: Arc<str>,
     /// The number of the last attempt in earlier runs.
@@ -63,6 +66,7 @@ impl Question {
         intent: &Intent,
     ) -> Self {
         Self {
+            asked: String::new(),
             run: lease.run.id.clone(),
             earlier,
             attempt: lease.attempt,
@@ -113,7 +117,7 @@ impl Question {
         if let Some(answer) = &self.answer {
             return Ok(answer.clone());
         }
-        let resolution = request.context().resolution(&self.id(request));
+        let resolution = request.context().resolution(&self.asked);
         let answer = match resolution.map(|resolution| &resolution.outcome) {
             Some(ResolutionOutcome::Resolved(answer)) => {
                 // The answer comes from outside. One that does not fit the schema is asked for
@@ -138,21 +142,21 @@ impl Question {
     }
 
     /// Returns the interrupt that asks. `why` is the error in an answer, if there was one.
-    pub(super) fn ask<R: StepRequest>(&self, request: &R, why: Option<String>) -> Error {
-        self.store(request);
+    pub(super) fn ask<R: StepRequest>(&mut self, request: &R, why: Option<String>) -> Error {
         // An agent without a journal that resumes the conversation must not make the call either.
         request.context().hold_call(GUARD);
         let name = request.name().unwrap_or_default();
         let message = why.unwrap_or_else(|| {
             format!("`{name}` was running when the run stopped, and may have been done")
         });
-        Error::interrupt(
-            Interrupt::new(self.id(request), Unfinished::REASON)
-                .with_message(message)
-                .with_response_schema(Unfinished::schema())
-                .with_payload(request.subject())
-                .for_role(Unfinished::ROLE),
-        )
+        let interrupt = Interrupt::new(self.name(request), Unfinished::REASON)
+            .with_message(message)
+            .with_response_schema(Unfinished::schema())
+            .with_payload(request.subject())
+            .for_role(Unfinished::ROLE);
+        self.asked.clone_from(&interrupt.id);
+        self.store(request);
+        Error::interrupt(interrupt)
     }
 
     /// Stores the question with the conversation.
@@ -164,26 +168,15 @@ impl Question {
             .set(key(request), question);
     }
 
-    /// Returns the id of the interrupt. It names the attempt, so that an answer about an earlier
+    /// Returns the name of the interrupt. It names the attempt, so that an answer about an earlier
     /// attempt is not taken for this one.
-    fn id<R: StepRequest>(&self, request: &R) -> String {
+    fn name<R: StepRequest>(&self, request: &R) -> String {
         format!(
             "unfinished {} {}",
             request.context().step_path(),
             self.number()
         )
     }
-}
-
-/// Returns the path of the call that an interrupt asks about.
-pub(super) fn path_of(interrupt: &Interrupt) -> Option<&str> {
-    if interrupt.reason != Unfinished::REASON {
-        return None;
-    }
-    let path_and_number = interrupt.id.strip_prefix("unfinished ")?;
-    // From the end, since a path may contain spaces.
-    let (path, _) = path_and_number.rsplit_once(' ')?;
-    Some(path)
 }
 
 /// Returns the key of the stored question. The key of the call alone would not do: agents of one

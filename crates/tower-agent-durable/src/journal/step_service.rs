@@ -230,7 +230,7 @@ where
             }
             End::Leave => {}
             End::Ask => {
-                let question = match known {
+                let mut question = match known {
                     Some((question, _)) => question,
                     None => Question::about(&request, earlier, &lease, &intent),
                 };

@@ -9,11 +9,14 @@ use tower_agent::{Action, Callback, Error, ErrorKind, ToolRequest, ToolResponse}
 ///
 /// ```
 /// use serde_json::json;
-/// use tower_agent::Resolution;
+/// use tower_agent::{Interrupt, Resolution};
 /// use tower_agent_durable::journal::Unfinished;
 ///
-/// let paid = Resolution::resolved("unfinished agent/call_1 1", Unfinished::Done(json!("paid")));
-/// # drop(paid);
+/// fn was_paid(question: &Interrupt) -> Resolution {
+///     assert_eq!(question.reason, Unfinished::REASON);
+///     Resolution::resolved(&question.id, Unfinished::Done(json!("paid")))
+/// }
+/// # drop(was_paid);
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -8,7 +8,7 @@ use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, Resolution, Tool};
+use tower_agent::{Agent, AgentRequest, Interrupt, Resolution, Tool};
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_conversations::{
     ConversationKey, ConversationQuery, Inbox, Inboxes, Question, Refusal, RefusalKind, Roles,
@@ -94,6 +94,21 @@ async fn waiting(place: Place, approval: Approval) -> Waiting {
 }
 
 impl Waiting {
+    /// Returns the open questions, for whomever they are.
+    async fn open(&self, place: Place) -> Vec<Interrupt> {
+        match place {
+            Place::Session => {
+                let key = ConversationKey::new("shop", "ada", "1");
+                let session = Session::load(&self.database, &key).await.unwrap().unwrap();
+                session.checkpoint.head.interrupts
+            }
+            Place::Run => {
+                let run = self.database.runs().get("run 1").await.unwrap();
+                run.interrupts
+            }
+        }
+    }
+
     /// Returns what the tool has returned, and the agent's last words.
     async fn ends(&self, place: Place) -> [String; 2] {
         let messages = match place {
@@ -234,9 +249,8 @@ async fn a_users_own_question_is_not_for_staff() {
     for place in [Place::Session, Place::Run] {
         let waiting = waiting(place, Approval::of_tools(["pay"])).await;
         assert!(questions(&waiting.inbox, &support()).await.is_empty());
-        let refused = waiting
-            .answer("payer/m1.0", support(), Decision::Approve)
-            .await;
+        let id = waiting.open(place).await[0].id.clone();
+        let refused = waiting.answer(&id, support(), Decision::Approve).await;
         assert_eq!(
             refused.unwrap_err().kind,
             RefusalKind::Forbidden,

@@ -243,7 +243,6 @@ async fn a_client_that_lies_about_a_question_gets_nothing() {
     };
     let questions = needed.input_requests.unwrap();
     let question = questions.keys().next().unwrap().clone();
-    assert_eq!(question, "agent/m2.0 flow");
     // It is no approver of what the content says: rules and values, and no word of the model.
     assert!(json!(questions).to_string().contains("pay"));
     let mut state = needed.request_state.unwrap();
@@ -261,7 +260,7 @@ async fn a_client_that_lies_about_a_question_gets_nothing() {
             json!({ "action": "approve", "content": { "approved": true } }),
         ),
         ("agent/m2.0", yes.clone()),
-        ("agent/m1.0 flow", yes.clone()),
+        ("agent/m2.0 flow", yes.clone()),
     ] {
         let answers = [(key.to_owned(), answer.clone())].into();
         let lie = call()

@@ -9,7 +9,7 @@ use tower_agent::Agent;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_mcp::server::McpServer;
 
-use crate::serving::{approved, asked, clerk, pay, text, waits};
+use crate::serving::{Waits, approved, asked, clerk, pay, text, waits};
 use crate::support::serving;
 
 /// Answers a question of the clerk with this content.
@@ -25,43 +25,38 @@ async fn answers_that_are_none_leave_the_question_open() {
     let (agent, paid) = clerk();
     let server = serving(agent);
     let running = asked(&server).await;
-    let mut state = waits(&running).await;
+    let mut asks = waits(&running).await;
     let yes = json!({ "action": "accept", "content": { "approved": true } });
     for (key, answer) in [
-        ("clerk/m1.0", json!({ "action": "accept" })),
+        (None, json!({ "action": "accept" })),
         (
-            "clerk/m1.0",
+            None,
             json!({ "action": "accept", "content": { "approved": "yes" } }),
         ),
+        (None, json!({ "action": "accept", "content": [true] })),
         (
-            "clerk/m1.0",
-            json!({ "action": "accept", "content": [true] }),
-        ),
-        (
-            "clerk/m1.0",
+            None,
             json!({ "action": "approve", "content": { "approved": true } }),
         ),
-        ("clerk/m1.0", json!(true)),
-        ("clerk/call_2", yes.clone()),
-        ("", yes.clone()),
+        (None, json!(true)),
+        (Some("clerk/m1.0"), yes.clone()),
+        (Some(""), yes.clone()),
     ] {
         let answer = running
-            .call_tool_once(answered(&state, key, answer.clone()))
+            .call_tool_once(answered(
+                &asks.state,
+                key.unwrap_or(&asks.id),
+                answer.clone(),
+            ))
             .await
             .unwrap();
-        let CallToolResponse::InputRequired(again) = answer else {
-            panic!("{answer:?}")
-        };
-        assert_eq!(
-            again.input_requests.unwrap().keys().collect::<Vec<_>>(),
-            ["clerk/m1.0"]
-        );
-        state = again.request_state.unwrap();
+        // Asked again with the reason, it is another question.
+        asks = Waits::of(answer);
         assert_eq!(paid.load(Ordering::SeqCst), 0);
     }
     // The right one still counts.
     let answer = running
-        .call_tool_once(answered(&state, "clerk/m1.0", yes))
+        .call_tool_once(answered(&asks.state, &asks.id, yes))
         .await
         .unwrap();
     let CallToolResponse::Complete(result) = answer else {
@@ -125,10 +120,10 @@ async fn a_refusal_is_no_approval() {
         let (agent, paid) = clerk();
         let server = serving(agent);
         let running = asked(&server).await;
-        let state = waits(&running).await;
+        let Waits { state, id } = waits(&running).await;
         // Whatever the content says.
         let answer = json!({ "action": action, "content": { "approved": true } });
-        let params = answered(&state, "clerk/m1.0", answer);
+        let params = answered(&state, &id, answer);
         let answer = running.call_tool_once(params).await.unwrap();
         let CallToolResponse::Complete(result) = answer else {
             panic!("{answer:?}")

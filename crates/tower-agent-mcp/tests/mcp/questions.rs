@@ -127,7 +127,7 @@ async fn input_required_interrupts_the_run_and_the_call_is_repeated_with_answers
         (&*who.reason, who.message.as_deref()),
         ("input_required", Some("Who?"))
     );
-    assert_eq!(who.id, "boss/m1.0/who#1");
+    assert_eq!(who.name, "boss/m1.0/who#1");
     assert_eq!(who.response_schema["properties"]["name"]["type"], "string");
     assert_eq!(
         who.payload,
@@ -356,7 +356,7 @@ async fn a_question_in_both_lifecycles_names_the_call_in_its_id() {
         assert!(
             interrupts
                 .iter()
-                .all(|interrupt| interrupt.id.starts_with("boss/m1.0/")),
+                .all(|interrupt| interrupt.name.starts_with("boss/m1.0/")),
             "{interrupts:?}"
         );
         assert!(

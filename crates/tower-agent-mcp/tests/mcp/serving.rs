@@ -282,14 +282,10 @@ async fn an_interrupt_of_a_served_tool_keeps_its_private_state() {
             .unwrap_or(0)
             + 1;
         context.private_state().set(key, visits);
-        match context.resolution("go_on") {
-            Some(resolution) => Ok(format!("{visits} {:?}", resolution.outcome)),
-            None => {
-                let schema = json!({ "type": "array", "items": { "type": "integer" } });
-                let ask = Interrupt::new("go_on", "confirmation").with_response_schema(schema);
-                Err(Error::interrupt(ask))
-            }
-        }
+        let schema = json!({ "type": "array", "items": { "type": "integer" } });
+        let question = Interrupt::new("go_on", "confirmation").with_response_schema(schema);
+        let answer = call.ask(question)?;
+        Ok::<_, Error>(format!("{visits} {:?}", answer.outcome))
     });
     let server = serve([count]);
     for lifecycle in LIFECYCLES {
@@ -495,19 +491,46 @@ pub(crate) async fn asked(server: &McpServer) -> Running {
     .await
 }
 
-/// Makes a call until it waits, and returns the sealed checkpoint.
-pub(crate) async fn waits(running: &Running) -> String {
-    match running.call_tool_once(pay()).await.unwrap() {
-        CallToolResponse::InputRequired(asked) => asked.request_state.unwrap(),
-        other => panic!("{other:?}"),
+/// A call that waits: the sealed checkpoint, and the id of its question.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Waits {
+    pub(crate) state: String,
+    pub(crate) id: String,
+}
+
+impl Waits {
+    pub(crate) fn of(response: CallToolResponse) -> Self {
+        let CallToolResponse::InputRequired(asked) = response else {
+            panic!("{response:?}")
+        };
+        let asks = asked.input_requests.unwrap();
+        let [id] = &asks.into_keys().collect::<Vec<_>>()[..] else {
+            panic!("one question")
+        };
+        Self {
+            state: asked.request_state.unwrap(),
+            id: id.clone(),
+        }
+    }
+
+    fn with_state(&self, state: &str) -> Self {
+        Self {
+            state: state.to_owned(),
+            id: self.id.clone(),
+        }
     }
 }
 
-pub(crate) fn approved(state: &str) -> CallToolRequestParams {
+/// Makes a call until it waits.
+pub(crate) async fn waits(running: &Running) -> Waits {
+    Waits::of(running.call_tool_once(pay()).await.unwrap())
+}
+
+pub(crate) fn approved(waits: &Waits) -> CallToolRequestParams {
     let yes = json!({ "action": "accept", "content": { "approved": true } });
-    let answers = [("clerk/m1.0".to_owned(), yes)].into();
+    let answers = [(waits.id.clone(), yes)].into();
     pay()
-        .with_request_state(state)
+        .with_request_state(&waits.state)
         .with_input_responses(answers)
 }
 
@@ -520,7 +543,8 @@ async fn a_sealed_checkpoint_counts_once_for_its_own_call_and_cannot_be_read_or_
         ..Other::default()
     };
     let running = other(&server, &client, Lifecycle::Discover).await;
-    let state = waits(&running).await;
+    let waits = waits(&running).await;
+    let state = waits.state.clone();
     // Long words: chance writes short ones into a thousand sealed bytes.
     let sealed = URL_SAFE_NO_PAD.decode(&state).unwrap();
     for word in ["call_1", "value", "content", "messages"] {
@@ -538,21 +562,27 @@ async fn a_sealed_checkpoint_counts_once_for_its_own_call_and_cannot_be_read_or_
     let mut changed = state.clone().into_bytes();
     changed[40] = if changed[40] == b'A' { b'B' } else { b'A' };
     let changed = String::from_utf8(changed).unwrap();
-    assert_eq!(refused(approved(&changed)).await, foreign);
-    let mut elsewhere = approved(&state);
+    assert_eq!(
+        refused(approved(&waits.with_state(&changed))).await,
+        foreign
+    );
+    let mut elsewhere = approved(&waits);
     elsewhere
         .arguments
         .as_mut()
         .unwrap()
         .insert("request".into(), "Pay more.".into());
     assert_eq!(refused(elsewhere).await, foreign);
-    assert_eq!(refused(approved("made up")).await, foreign);
+    assert_eq!(
+        refused(approved(&waits.with_state("made up"))).await,
+        foreign
+    );
     assert_eq!(paid.load(Ordering::SeqCst), 0);
 
-    assert!(running.call_tool_once(approved(&state)).await.is_ok());
+    assert!(running.call_tool_once(approved(&waits)).await.is_ok());
     assert_eq!(paid.load(Ordering::SeqCst), 1);
     let used = "the request state was used before; make the call anew";
-    assert_eq!(refused(approved(&state)).await, used);
+    assert_eq!(refused(approved(&waits)).await, used);
     assert_eq!(paid.load(Ordering::SeqCst), 1);
 }
 
@@ -565,7 +595,7 @@ async fn an_approval_without_the_sealed_checkpoint_approves_nothing() {
         ..Other::default()
     };
     let running = other(&server, &client, Lifecycle::Discover).await;
-    let mut forged = approved("");
+    let mut forged = approved(&waits(&running).await);
     forged.request_state = None;
     let answer = running.call_tool_once(forged).await.unwrap();
     assert!(

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::decision::Decision;
-use crate::asked;
 use crate::reveal::Reveals;
 use tower_agent::call::Request;
 use tower_agent::error::{
@@ -14,7 +13,7 @@ use tower_agent::error::{
 };
 use tower_agent::tool::ToolRequest;
 
-/// The key of the stored questions, in the call and in the run.
+/// The key of the stored questions, in the call.
 const KEY: &str = "tower_agent.guard.approval";
 
 /// The questions about one call, oldest first. They are kept with the conversation until the call
@@ -28,6 +27,8 @@ pub(super) struct Questions<'a> {
 
 #[derive(Clone, Serialize, Deserialize)]
 struct Question {
+    /// The id of its interrupt.
+    id: String,
     tool: String,
     arguments: Value,
     approver: Answerer,
@@ -87,9 +88,9 @@ impl<'a> Questions<'a> {
         question.approver == *self.approver
     }
 
-    /// Returns the id of a question to this approver. Another approver has another: all that guard
-    /// a call are asked at once, and an answer must not count for them all.
-    fn id(&self, request: &ToolRequest) -> String {
+    /// Returns the name of the questions to this approver. Another approver has another: all that
+    /// guard a call are asked at once, and an answer must not count for them all.
+    fn name(&self, request: &ToolRequest) -> String {
         let call = request.context().call_path();
         match self.approver.role() {
             None => call,
@@ -105,10 +106,8 @@ impl<'a> Questions<'a> {
     /// Returns the resolution of the last question, if the question was about the call as it is now
     /// and was asked in an earlier run.
     pub(super) fn resolution<'r>(&self, request: &'r ToolRequest) -> Option<&'r Resolution> {
-        if !self.open()?.is_about(request) {
-            return None;
-        }
-        asked::resolution(request.context(), KEY, &self.id(request))
+        let open = self.open().filter(|open| open.is_about(request))?;
+        request.context().resolution(&open.id)
     }
 
     /// Stores the decision about this call.
@@ -130,8 +129,6 @@ impl<'a> Questions<'a> {
         deny_after: Option<Duration>,
         why: Option<String>,
     ) -> Result<Error> {
-        let id = self.id(request);
-        asked::note_asked(request.context(), KEY, &id)?;
         let tool = request.name().to_owned();
         let arguments = request.arguments().clone();
         // The question is about what the call has; only what the approver reads of it is revealed.
@@ -142,30 +139,28 @@ impl<'a> Questions<'a> {
             allows_edits,
         );
         let message = why.unwrap_or_else(|| format!("`{}` needs your approval", request.name()));
-        let mut interrupt = Interrupt::new(id, "tool_call")
+        let interrupt = Interrupt::new(self.name(request), "tool_call")
             .with_message(message)
             .with_response_schema(schema)
-            .with_payload(payload);
-        interrupt.answerer = self.approver.clone();
-        let earlier = self.open().filter(|earlier| earlier.is_about(request));
-        match (
-            earlier,
-            deny_after.and_then(|time| SystemTime::now().checked_add(time)),
-        ) {
-            // A question that is asked again has no more time.
-            (Some(earlier), _) => interrupt.expiry = earlier.expiry.clone(),
-            (None, Some(at)) => {
+            .with_payload(payload)
+            .for_answerer(self.approver.clone());
+        let first = self.open().map(|earlier| earlier.expiry.clone());
+        let interrupt = match first {
+            // A call that is asked about again has no more time, whatever its arguments are now.
+            Some(first) => interrupt.with_expiry_of(first),
+            None => {
+                let at = deny_after.and_then(|time| SystemTime::now().checked_add(time));
                 let denial = Decision::reject("nobody answered in time");
                 let denial = ResolutionOutcome::Resolved(denial.into());
-                interrupt = interrupt.with_expiry(at, denial);
+                interrupt.with_expiry_of(at.map(|at| Expiry::new(at, denial)))
             }
-            (None, None) => {}
-        }
+        };
         // One question of an approver about a call is open at a time.
         let approver = self.approver;
         self.all
             .retain(|question| question.decision.is_some() || question.approver != *approver);
         self.all.push(Question {
+            id: interrupt.id.clone(),
             tool,
             arguments,
             approver: self.approver.clone(),

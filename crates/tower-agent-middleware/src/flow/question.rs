@@ -137,6 +137,9 @@ impl From<FlowAnswer> for Value {
 /// The call as the person sees it, and the answer.
 #[derive(Clone, Serialize, Deserialize)]
 struct FlowQuestion {
+    /// The id of its interrupt, once it is asked.
+    #[serde(default)]
+    id: String,
     tool: String,
     arguments: Value,
     violations: Vec<Violation>,
@@ -149,6 +152,7 @@ struct FlowQuestion {
 impl FlowQuestion {
     fn of(request: &ToolRequest, violations: &[Violation], approver: &Answerer) -> Self {
         Self {
+            id: String::new(),
             tool: request.name().to_owned(),
             arguments: request.arguments().clone(),
             violations: violations.to_vec(),
@@ -173,8 +177,8 @@ fn key(request: &ToolRequest) -> String {
     request.context().call_key(&format!("{KEY} question"))
 }
 
-fn id(request: &ToolRequest) -> String {
-    // Not the call's own path: that is the id of an approval's question.
+fn name(request: &ToolRequest) -> String {
+    // Not the call's own path: that is the name of an approval's question.
     format!("{} {REASON}", request.context().call_path())
 }
 
@@ -190,7 +194,7 @@ pub(super) fn answer(
     let key = key(request);
     let stored: Option<FlowQuestion> =
         state.read(&key, |stored| FlowQuestion::deserialize(stored?).ok());
-    let question = FlowQuestion::of(request, violations, approver);
+    let mut question = FlowQuestion::of(request, violations, approver);
     let stored = stored.filter(|stored| stored.is_about_same(&question));
     let mut why = None;
     if let Some(stored) = stored {
@@ -198,7 +202,7 @@ pub(super) fn answer(
         if let Some(payload) = &stored.answer {
             return FlowAnswer::from_payload(payload);
         }
-        match given(request) {
+        match given(request, &stored.id) {
             None => {}
             Some(Ok(answer)) => {
                 let payload = Value::from(answer.clone());
@@ -212,9 +216,6 @@ pub(super) fn answer(
             Some(Err(error)) => why = Some(error.message().to_owned()),
         }
     }
-    let id = id(request);
-    asked::note_asked(context, KEY, &id)?;
-    state.set(key, json!(question));
     let arguments: Vec<_> = violations
         .iter()
         .filter_map(|violation| violation.argument.as_deref())
@@ -231,17 +232,19 @@ pub(super) fn answer(
             question.tool
         )
     });
-    let mut interrupt = Interrupt::new(id, REASON)
+    let interrupt = Interrupt::new(name(request), REASON)
         .with_message(message)
         .with_response_schema(FlowAnswer::schema(&arguments))
-        .with_payload(payload);
-    interrupt.answerer = approver.clone();
+        .with_payload(payload)
+        .for_answerer(approver.clone());
+    question.id.clone_from(&interrupt.id);
+    state.set(key, json!(question));
     Err(Error::interrupt(interrupt))
 }
 
-/// Returns the answer that the run was resumed with, if there is one to an earlier run's question.
-fn given(request: &ToolRequest) -> Option<Result<FlowAnswer>> {
-    let resolution = asked::resolution(request.context(), KEY, &id(request))?;
+/// Returns the answer that the run was resumed with, if there is one to the question with this id.
+fn given(request: &ToolRequest, id: &str) -> Option<Result<FlowAnswer>> {
+    let resolution = request.context().resolution(id)?;
     let rejection = FlowAnswer::Reject { reason: None };
     Some(asked::answer(
         resolution,

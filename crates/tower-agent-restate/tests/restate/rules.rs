@@ -255,7 +255,7 @@ async fn a_run_that_was_cancelled_deleted_or_killed_stops_before_its_next_step()
                     .end()
                     .await
                     .unwrap();
-                assert_eq!(end.interrupts()[0].id, "unfinished agent/m1.0 1");
+                assert_eq!(end.interrupts()[0].name, "unfinished agent/m1.0 1");
             }
         }
         assert_eq!(models.get(), 1, "{how}");
@@ -311,7 +311,7 @@ async fn a_worker_that_stops_drops_its_runs_which_go_on_in_another() {
     let (_other, address) = serve(&engine, [agent(counting("pay", Effect::Mutating, &pays))]).await;
     balancer.point_to([address]);
     let end = handle.end().await.unwrap();
-    assert_eq!(end.interrupts()[0].id, "unfinished agent/m1.0 1");
+    assert_eq!(end.interrupts()[0].name, "unfinished agent/m1.0 1");
     assert_eq!((models.get(), pays.get()), (1, 1));
 }
 

@@ -7,9 +7,7 @@ use serde_json::{Value, json};
 use tower_agent::callback::{before_agent, before_model};
 use tower_agent::error::ResolutionOutcome;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Action, Agent, Error, Interrupt, ModelRequest, Part, Request, Role, Tool, ToolRequest,
-};
+use tower_agent::{Action, Agent, Interrupt, ModelRequest, Part, Request, Role, Tool, ToolRequest};
 use tower_agent_agui::{
     AgUi, Content, ContentPart, Context, Conversation, Event, EventKind, Message, PartSource,
     ResumeEntry, RunAgentInput, RunOutcome, before_translate,
@@ -118,19 +116,12 @@ fn resume_entries_are_the_runs_resolutions() {
     let seen = Arc::<Mutex<Vec<ResolutionOutcome>>>::default();
     let found = seen.clone();
     let ask = Tool::function_with("ask", "", move |name: String, call: ToolRequest| {
-        let answer = call
-            .context()
-            .resolution(&name)
-            .map(|resolution| resolution.outcome.clone());
-        if let Some(answer) = &answer {
+        let answer = call.ask(Interrupt::new(name, "question"));
+        let answer = answer.map(|resolution| resolution.outcome);
+        if let Ok(answer) = &answer {
             found.lock().unwrap().push(answer.clone());
         }
-        let question = Interrupt::new(name, "question");
-        async move {
-            answer
-                .map(|_| "answered")
-                .ok_or_else(|| Error::interrupt(question))
-        }
+        async move { answer.map(|_| "answered") }
     });
     let asks = ["i1", "i2", "i3"].map(|name| json!({ "value": name }));
     let asks = asks

@@ -119,7 +119,12 @@ async fn two_calls_in_flight_are_asked_about_and_answered_separately() {
         .iter()
         .map(|interrupt| interrupt.id.clone())
         .collect();
-    assert_eq!(ids, ["unfinished agent/m1.0 1", "unfinished agent/m1.1 1"]);
+    let names = asked.interrupts().iter().map(|interrupt| &*interrupt.name);
+    let names = Vec::from_iter(names);
+    assert_eq!(
+        names,
+        ["unfinished agent/m1.0 1", "unfinished agent/m1.1 1"]
+    );
     let again = Resolution::resolved(&ids[1], Unfinished::RunAgain);
     let asked = agent.run(next(&database, vec![again]).await).await.unwrap();
     assert_eq!(

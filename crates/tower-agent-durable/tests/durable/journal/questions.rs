@@ -9,8 +9,8 @@ use tower::{Layer, ServiceExt};
 use tower_agent::callback::before_tool;
 use tower_agent::message::ToolCall;
 use tower_agent::{
-    Agent, AgentRequest, BoxError, Effect, Error, Interrupt, Message, ModelRequest, ModelResponse,
-    Request, Resolution, Tool, ToolRequest,
+    Agent, AgentRequest, BoxError, Effect, Interrupt, Message, ModelRequest, ModelResponse,
+    Resolution, Tool, ToolRequest,
 };
 use tower_agent_agui::AgUi;
 use tower_agent_conversations::{ConversationKey, Roles, SessionLayer};
@@ -57,9 +57,9 @@ async fn the_answer_about_one_attempt_is_not_taken_for_a_later_one() {
     let pay = Count::default();
     let program = |pay: Tool, waits: bool| {
         let wait = before_tool(move |request: &mut ToolRequest| {
-            let is_resolved = request.context().resolution("wait").is_some();
-            std::future::ready(if waits && !is_resolved {
-                Err(Error::interrupt(Interrupt::new("wait", "test")))
+            let question = Interrupt::new("wait", "test");
+            std::future::ready(if waits {
+                request.ask(question).map(drop)
             } else {
                 Ok(())
             })
@@ -84,8 +84,8 @@ async fn the_answer_about_one_attempt_is_not_taken_for_a_later_one() {
     let paused = lives(true).run(next([].into()).await).await.unwrap();
     let again = answer(&paused, Unfinished::RunAgain);
     let paused = lives(true).run(next(vec![again]).await).await.unwrap();
-    assert_eq!(paused.interrupts()[0].id, "wait");
-    let go_on = Resolution::resolved("wait", true);
+    assert_eq!(paused.interrupts()[0].name, "wait");
+    let go_on = Resolution::resolved(&paused.interrupts()[0].id, true);
     dies(next(vec![go_on]).await, true).await;
     assert_eq!(pay.get(), 2);
 

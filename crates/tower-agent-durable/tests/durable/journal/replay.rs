@@ -327,13 +327,8 @@ fn numbering(durable: &Durable<Sqlite>, made: &Count) -> Tool {
             let context = request.context();
             let number = async || Ok::<u32, Error>(made.one());
             let number = durable.value(context, "number", number).await?;
-            let id = context.step_path();
-            match context.resolution(&id) {
-                Some(_) => Ok(number),
-                None => Err(Error::interrupt(
-                    Interrupt::new(id, "confirm").with_payload(json!(number)),
-                )),
-            }
+            let question = Interrupt::new("number", "confirm").with_payload(json!(number));
+            request.ask(question).map(|_| number)
         }
     };
     Tool::function_with("order", "Orders.", tool)

@@ -396,7 +396,8 @@ async fn a_finished_call_is_recorded_while_layers_around_it_wait() {
         .run(request())
         .await
         .unwrap();
-    let approved = || Resolution::resolved("agent/m1.0", Decision::Approve);
+    let approval = paused.interrupts()[0].id.clone();
+    let approved = || Resolution::resolved(&approval, Decision::Approve);
     let with = |paused: &AgentResponse, answer: Resolution| {
         let next = AgentRequest::resume(paused.checkpoint()).with_resolutions([answer]);
         next.with_run_id("run 1")
@@ -409,11 +410,12 @@ async fn a_finished_call_is_recorded_while_layers_around_it_wait() {
     // One answer in each request.
     let agent = agent(counting("pay", Effect::Mutating, &pay));
     let asked = agent.run(with(&paused, approved())).await.unwrap();
-    let id = &asked.interrupts()[0].id;
-    assert_eq!(id, "unfinished agent/m1.0 1");
+    let question = &asked.interrupts()[0];
+    assert_eq!(question.name, "unfinished agent/m1.0 1");
+    let id = &question.id;
     let done = Resolution::resolved(id, Unfinished::Done(json!("paid")));
     let asked = agent.run(with(&asked, done)).await.unwrap();
-    assert_eq!(asked.interrupts()[0].id, "agent/m1.0");
+    assert_eq!(asked.interrupts()[0].id, approval);
     let response = agent.run(with(&asked, approved())).await.unwrap();
     let result = response.messages()[2].tool_results().next().unwrap().text();
     assert_eq!(
@@ -486,7 +488,7 @@ async fn a_mutating_tool_whose_time_has_run_out_is_asked_about() {
     assert_eq!(pay.get(), 1);
     let again = answer(Unfinished::RunAgain.into()).await;
     assert_eq!(
-        (again.interrupts()[0].id.as_str(), pay.get()),
+        (again.interrupts()[0].name.as_str(), pay.get()),
         ("unfinished agent/m1.0 2", 2)
     );
     let failed = answer(Unfinished::Failed("the bank is closed".into()).into()).await;

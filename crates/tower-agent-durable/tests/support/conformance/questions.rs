@@ -35,7 +35,13 @@ pub(crate) fn keys(keys: &Keys) -> Vec<String> {
     keys.lock().unwrap().clone()
 }
 
-/// The only question of a run.
+/// The name of the only question of a run, and the key of its call.
+pub(crate) fn named(paused: &AgentResponse) -> (String, Value) {
+    let (_, key) = asked(paused);
+    (paused.interrupts()[0].name.clone(), key)
+}
+
+/// The id of the only question of a run, and the key of its call.
 pub(crate) fn asked(paused: &AgentResponse) -> (String, Value) {
     let [asked] = paused.interrupts() else {
         panic!("{:?}", paused.interrupts())
@@ -140,9 +146,9 @@ pub(crate) async fn an_attempt_in_another_run_has_a_question_of_its_own(place: i
     has_begun.await.unwrap();
     lost.abort();
     let second = agent(slow(&paid, 2)).run(request()).await.unwrap();
-    assert_eq!(asked(&first).0, "unfinished agent/m1.0 1");
+    assert_eq!(named(&first).0, "unfinished agent/m1.0 1");
     assert_eq!(
-        asked(&second),
+        named(&second),
         ("unfinished agent/m1.0 2".into(), asked(&first).1)
     );
     assert_eq!(keys(&paid).len(), 1);
@@ -153,7 +159,7 @@ pub(crate) async fn an_attempt_in_another_run_has_a_question_of_its_own(place: i
         .await
         .unwrap();
     assert_eq!(
-        asked(&third),
+        named(&third),
         ("unfinished agent/m1.0 3".into(), asked(&first).1)
     );
     let fourth = agent(slow(&paid, 2))

@@ -29,7 +29,7 @@ pub(crate) async fn the_later_of_two_workers_of_a_run_wins_and_the_other_writes_
         .build()
         .unwrap();
     let paused = other.run(request()).await.unwrap();
-    assert_eq!(paused.interrupts()[0].id, "unfinished agent/m1.0 1");
+    assert_eq!(paused.interrupts()[0].name, "unfinished agent/m1.0 1");
 
     go_on.notify_one();
     let error = one.await.unwrap().unwrap_err();

@@ -133,9 +133,6 @@ fn asks_twice(name: &'static str) -> Tool {
 
 /// Returns the user's answer, or else the interrupt that asks for it.
 fn ask(call: &ToolRequest, id: &str, fields: &Value) -> Result<Resolution, Error> {
-    if let Some(resolution) = call.context().resolution(id) {
-        return Ok(resolution.clone());
-    }
     let required: Vec<_> = fields
         .as_object()
         .into_iter()
@@ -144,7 +141,7 @@ fn ask(call: &ToolRequest, id: &str, fields: &Value) -> Result<Resolution, Error
         .collect();
     let schema = json!({ "type": "object", "properties": fields, "required": required });
     let question = Interrupt::new(id, "input_required").with_message("Please fill in.");
-    Err(Error::interrupt(question.with_response_schema(schema)))
+    call.ask(question.with_response_schema(schema))
 }
 
 fn person() -> Value {

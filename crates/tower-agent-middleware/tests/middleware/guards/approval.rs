@@ -20,7 +20,7 @@ use tower_agent::{
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_layer::Layer;
 
-use crate::guards::{assert_answered, ids, results, saved};
+use crate::guards::{assert_answered, names, results, saved, to_open};
 use test_support::log::Log;
 
 fn guarded(log: &Log, model: &ScriptedModel) -> Agent {
@@ -36,7 +36,7 @@ fn resume(
     paused: &AgentResponse,
     answers: impl IntoIterator<Item = Resolution>,
 ) -> impl Future<Output = Result<AgentResponse, Error>> {
-    agent.run(AgentRequest::resume(saved(paused)).with_resolutions(answers))
+    agent.run(AgentRequest::resume(saved(paused)).with_resolutions(to_open(paused, answers)))
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn a_call_that_waits_names_its_subject_and_the_answer_that_it_takes() {
         panic!("{paused:?}")
     };
     assert_eq!(
-        (&*pending.id, &*pending.reason),
+        (&*pending.name, &*pending.reason),
         ("agent/m1.0", "tool_call")
     );
     assert_eq!(pending.tool_call_id.as_deref(), Some("call_1"));
@@ -178,7 +178,7 @@ async fn an_answer_that_is_no_decision_makes_no_call_and_is_asked_for_again() {
         let answer = Resolution::resolved("agent/m1.0", payload.clone());
         paused = resume(&agent, &paused, [answer]).await.unwrap();
 
-        assert_eq!(ids(&paused), ["agent/m1.0"], "{payload}");
+        assert_eq!(names(&paused), ["agent/m1.0"], "{payload}");
         let message = paused.interrupts()[0].message.clone().unwrap();
         assert!(message.contains(why), "{message}");
         assert!(log.take().is_empty());
@@ -206,17 +206,17 @@ async fn partial_answers_leave_the_rest_waiting_and_run_nothing_twice() {
     let yes = |id: &str| Resolution::resolved(id, Decision::Approve);
 
     let paused = agent.run("?").await.unwrap();
-    assert_eq!(ids(&paused), ["agent/m1.0", "agent/m1.2", "agent/m1.3"]);
+    assert_eq!(names(&paused), ["agent/m1.0", "agent/m1.2", "agent/m1.3"]);
     assert_eq!(log.take(), ["look 1"]);
 
     let paused = resume(&agent, &paused, [yes("agent/m1.2"), yes("agent/m1.8")])
         .await
         .unwrap();
-    assert_eq!(ids(&paused), ["agent/m1.0", "agent/m1.3"]);
+    assert_eq!(names(&paused), ["agent/m1.0", "agent/m1.3"]);
     assert_eq!(log.take(), ["wipe \"tape\""]);
 
     let paused = resume(&agent, &paused, []).await.unwrap();
-    assert_eq!(ids(&paused), ["agent/m1.0", "agent/m1.3"]);
+    assert_eq!(names(&paused), ["agent/m1.0", "agent/m1.3"]);
     assert!(log.take().is_empty());
 
     let no = Resolution::resolved("agent/m1.3", Decision::reject("keep it"));
@@ -253,7 +253,7 @@ async fn effects_decide_which_tools_are_asked_about() {
 
     let paused = agent.run("?").await.unwrap();
 
-    assert_eq!(ids(&paused), ["agent/m1.2", "agent/m1.3", "agent/m1.4"]);
+    assert_eq!(names(&paused), ["agent/m1.2", "agent/m1.3", "agent/m1.4"]);
     assert_eq!(log.take(), ["reads 1", "sets 2"]);
 }
 
@@ -273,7 +273,7 @@ async fn a_predicate_decides_and_one_that_panics_lets_nothing_through() {
 
     let paused = agent.run("?").await.unwrap();
 
-    assert_eq!(ids(&paused), ["agent/m1.1"]);
+    assert_eq!(names(&paused), ["agent/m1.1"]);
     assert_eq!(log.take(), ["pay 10"]);
     let told = results(&paused);
     assert!(told[1].starts_with("callback failed: panicked"), "{told:?}");
@@ -300,7 +300,7 @@ async fn an_answer_serves_one_call_even_if_the_next_has_its_id() {
 
     for answer in ["agent/m1.0", "agent/m2.0"] {
         assert_eq!(
-            ids(&paused),
+            names(&paused),
             ["agent/m2.0"],
             "the second call has a name of its own"
         );
@@ -392,7 +392,8 @@ async fn an_edit_is_asked_about_again_unless_edits_are_allowed() {
         );
 
         let edit = Resolution::resolved("agent/m1.0", Decision::Edit(json!("tape")));
-        let request = AgentRequest::resume(saved(&paused)).with_resolutions([edit]);
+        let request =
+            AgentRequest::resume(saved(&paused)).with_resolutions(to_open(&paused, [edit]));
         let mut run = agent.stream(request);
         let mut shown = Vec::new();
         while let Some(event) = run.next().await {
@@ -426,7 +427,7 @@ async fn an_edit_is_asked_about_again_unless_edits_are_allowed() {
             continue;
         }
         assert!(log.take().is_empty());
-        assert_eq!(ids(&edited), ["agent/m1.0"]);
+        assert_eq!(names(&edited), ["agent/m1.0"]);
         let message = edited.interrupts()[0].message.clone().unwrap();
         assert!(message.contains("cannot be edited"), "{message}");
 
@@ -541,7 +542,7 @@ async fn a_rejection_counts_under_every_semantics() {
             .build()
             .unwrap();
         let paused = agent.run("?").await.unwrap();
-        assert_eq!(ids(&paused), ["agent/m1.0"]);
+        assert_eq!(names(&paused), ["agent/m1.0"]);
         let no = Resolution::resolved("agent/m1.0", Decision::reject("no"));
         let done = resume(&agent, &paused, [no]).await.unwrap();
         assert_eq!(

@@ -26,7 +26,7 @@ mod tool_search;
 pub(crate) mod watch;
 
 use tower_agent::message::Messages;
-use tower_agent::{AgentResponse, Checkpoint, Message, Role};
+use tower_agent::{AgentResponse, Checkpoint, Message, Resolution, Role};
 
 /// Returns an interrupted run as another process finds it.
 pub(crate) fn saved(response: &AgentResponse) -> Checkpoint {
@@ -40,6 +40,27 @@ pub(crate) fn ids(response: &AgentResponse) -> Vec<String> {
         .iter()
         .map(|pending| pending.id.clone())
         .collect()
+}
+
+/// Returns the names of the open questions.
+pub(crate) fn names(response: &AgentResponse) -> Vec<String> {
+    let open = response.interrupts().iter();
+    open.map(|pending| pending.name.clone()).collect()
+}
+
+/// Returns these answers, which have the names of open questions, with the ids of those.
+pub(crate) fn to_open(
+    paused: &AgentResponse,
+    answers: impl IntoIterator<Item = Resolution>,
+) -> Vec<Resolution> {
+    let mut answers = Vec::from_iter(answers);
+    for answer in &mut answers {
+        let mut open = paused.interrupts().iter();
+        if let Some(asked) = open.find(|open| open.name == answer.id) {
+            answer.id.clone_from(&asked.id);
+        }
+    }
+    answers
 }
 
 /// Returns the tools' answers in this run.

@@ -11,7 +11,7 @@ use tower_agent::{
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 
-use crate::guards::{assert_answered, ids, results, saved};
+use crate::guards::{assert_answered, names, results, saved, to_open};
 use test_support::log::Log;
 
 fn yes(id: &str) -> Resolution {
@@ -19,7 +19,8 @@ fn yes(id: &str) -> Resolution {
 }
 
 async fn resume(agent: &Agent, paused: &AgentResponse, answers: &[Resolution]) -> AgentResponse {
-    let request = AgentRequest::resume(saved(paused)).with_resolutions(answers.iter().cloned());
+    let request = AgentRequest::resume(saved(paused))
+        .with_resolutions(to_open(paused, answers.iter().cloned()));
     agent.run(request).await.unwrap()
 }
 
@@ -71,11 +72,11 @@ async fn an_agent_used_as_a_tool_continues_where_it_stopped() {
     let paused = build().run("?").await.unwrap();
 
     let id = "boss/m1.0/manager/m1.0/worker/m2.0";
-    assert_eq!(ids(&paused), [id]);
+    assert_eq!(names(&paused), [id]);
     assert_eq!(log.take(), ["look \"disk\""]);
 
     let again = resume(&build(), &paused, &[]).await;
-    assert_eq!(ids(&again), [id]);
+    assert_eq!(names(&again), [id]);
     assert!(log.take().is_empty(), "nothing is done twice");
 
     let done = resume(&build(), &again, &[yes(id)]).await;
@@ -116,7 +117,7 @@ async fn one_agent_asked_twice_at_once_keeps_the_two_apart() {
 
     let paused = boss.run("?").await.unwrap();
     let [disk, tape] = ["m1.0", "m1.1"].map(|call| format!("boss/{call}/worker/m1.0"));
-    assert_eq!(ids(&paused), [&*disk, &*tape]);
+    assert_eq!(names(&paused), [&*disk, &*tape]);
 
     let no = Resolution::resolved(&disk, Decision::reject("no"));
     let done = resume(&boss, &paused, &[no, yes(&tape)]).await;
@@ -271,7 +272,7 @@ async fn a_checkpoint_keeps_its_conversations_through_a_state() {
 
     let request = AgentRequest::resume(checkpoint)
         .with_state(paused.state().clone())
-        .with_resolutions([yes("boss/m1.0/worker/m2.0")]);
+        .with_resolutions(to_open(&paused, [yes("boss/m1.0/worker/m2.0")]));
     boss.run(request).await.unwrap();
 
     inner.assert_done();

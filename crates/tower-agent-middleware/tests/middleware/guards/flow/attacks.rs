@@ -51,7 +51,7 @@ use tower_agent_middleware::cache::CacheLayer;
 use tower_agent_middleware::flow::{FlowAnswer, Label, OnViolation, label_history};
 
 use super::*;
-use crate::guards::{ids, saved};
+use crate::guards::{ids, names, saved, to_open};
 
 fn done() -> Turn {
     Turn::from_text("Done.")
@@ -449,13 +449,13 @@ async fn of_many_questions_each_is_about_one_call() {
         Resolution::resolved("agent/m2 flow", FlowAnswer::Approve),
         Resolution::resolved("flow", FlowAnswer::Approve),
     ];
-    let request = AgentRequest::resume(saved(&paused)).with_resolutions(answers);
+    let request = AgentRequest::resume(saved(&paused)).with_resolutions(to_open(&paused, answers));
     let model = ScriptedModel::new([]);
     let left = guarded(&model, &log, asking()).run(request).await.unwrap();
     assert_eq!(log.take(), ["pay mallory 7"]);
     let questions = ids(&left);
     assert_eq!(questions.len(), 19);
-    assert!(!questions.contains(&seventh.to_owned()));
+    assert!(!names(&left).contains(&seventh.to_owned()));
     // All are rejected, and the model may say so.
     let no = questions.iter().map(|id| {
         let reason = Some("no".to_owned());

@@ -15,7 +15,7 @@ use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_middleware::retry::CallRetryLayer;
 
 use super::*;
-use crate::guards::{ids, saved};
+use crate::guards::{names, saved, to_open};
 
 fn done() -> Turn {
     Turn::from_text("Done.")
@@ -85,7 +85,7 @@ async fn an_approver_sees_the_values_of_references_and_may_change_them() {
     );
     let edit = Decision::Edit(json!({ "to": "alice", "body": "Hello" }));
     let request = AgentRequest::resume(saved(&paused))
-        .with_resolutions([Resolution::resolved("agent/m2.0", edit)]);
+        .with_resolutions(to_open(&paused, [Resolution::resolved("agent/m2.0", edit)]));
     let model = ScriptedModel::new([done()]);
     agent(&model).run(request).await.unwrap();
     // The person's own arguments are trusted. The note about them is as private as the mail.
@@ -359,9 +359,9 @@ async fn a_question_is_asked_once_in_a_retry_and_answered_once() {
         Turn::tool("wire", json!({})),
     ]);
     let paused = agent(&model).run("?").await.unwrap();
-    assert_eq!(ids(&paused), ["agent/m2.0 flow"]);
+    assert_eq!(names(&paused), ["agent/m2.0 flow"]);
     let yes = Resolution::resolved("agent/m2.0 flow", FlowAnswer::Approve);
-    let request = AgentRequest::resume(saved(&paused)).with_resolutions([yes]);
+    let request = AgentRequest::resume(saved(&paused)).with_resolutions(to_open(&paused, [yes]));
     agent(&ScriptedModel::new([done()]))
         .run(request)
         .await

@@ -8,7 +8,7 @@ use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::flow::{FlowAnswer, OnViolation};
 
 use super::*;
-use crate::guards::{ids, results, saved};
+use crate::guards::{ids, names, results, saved, to_open};
 
 fn asking() -> Flow {
     flow().on_violation(OnViolation::Ask)
@@ -29,7 +29,7 @@ async fn answered(
     answers: impl IntoIterator<Item = Resolution>,
 ) -> AgentResponse {
     let model = ScriptedModel::new(turns);
-    let request = AgentRequest::resume(saved(paused)).with_resolutions(answers);
+    let request = AgentRequest::resume(saved(paused)).with_resolutions(to_open(paused, answers));
     guarded(&model, log, flow).run(request).await.unwrap()
 }
 
@@ -48,7 +48,7 @@ async fn a_person_sees_the_resolved_call_its_origin_and_each_rule() {
     let [question] = paused.interrupts() else {
         panic!("{paused:?}")
     };
-    assert_eq!(question.id, "agent/m2.0 flow");
+    assert_eq!(question.name, "agent/m2.0 flow");
     assert_eq!(question.reason, "flow");
     assert_eq!(question.answerer, Answerer::Role("security".to_owned()));
     assert_eq!(
@@ -95,9 +95,9 @@ async fn an_answer_covers_one_call_in_another_process() {
         assert_eq!(results(&again), [told]);
         assert_eq!(log.take().len(), paid);
         // The next call is another, and the answer to the first is none to it.
-        assert_eq!(ids(&again), ["agent/m3.0 flow"]);
+        assert_eq!(names(&again), ["agent/m3.0 flow"]);
         let third = answered(&again, &log, asking(), [], yes).await;
-        assert_eq!(ids(&third), ["agent/m3.0 flow"]);
+        assert_eq!(names(&third), ["agent/m3.0 flow"]);
         assert_eq!(log.take(), [""; 0]);
     }
 }
@@ -115,7 +115,7 @@ async fn anything_else_than_an_answer_is_asked_again() {
         let paused = guarded(&attack(), &log, asking()).run("?").await.unwrap();
         let answers = [Resolution::resolved("agent/m2.0 flow", payload)];
         let again = answered(&paused, &log, asking(), [], answers).await;
-        assert_eq!(ids(&again), ["agent/m2.0 flow"]);
+        assert_eq!(names(&again), ["agent/m2.0 flow"]);
         assert_eq!(log.take(), [""; 0]);
     }
 }
@@ -133,21 +133,23 @@ async fn an_approval_is_no_answer_and_both_are_asked() {
     };
     let paused = agent(&model).run("?").await.unwrap();
     // Before the approval.
-    assert_eq!(ids(&paused), ["agent/m2.0 flow"]);
+    assert_eq!(names(&paused), ["agent/m2.0 flow"]);
 
     let approve = Resolution::resolved("agent/m2.0", Decision::Approve);
-    let request = AgentRequest::resume(saved(&paused)).with_resolutions([approve]);
+    let request =
+        AgentRequest::resume(saved(&paused)).with_resolutions(to_open(&paused, [approve]));
     let paused = agent(&ScriptedModel::new([])).run(request).await.unwrap();
-    assert_eq!(ids(&paused), ["agent/m2.0 flow"]);
+    assert_eq!(names(&paused), ["agent/m2.0 flow"]);
 
     let yes = Resolution::resolved("agent/m2.0 flow", FlowAnswer::Approve);
-    let request = AgentRequest::resume(saved(&paused)).with_resolutions([yes]);
+    let request = AgentRequest::resume(saved(&paused)).with_resolutions(to_open(&paused, [yes]));
     let paused = agent(&ScriptedModel::new([])).run(request).await.unwrap();
-    assert_eq!(ids(&paused), ["agent/m2.0"]);
+    assert_eq!(names(&paused), ["agent/m2.0"]);
     assert_eq!(paused.interrupts()[0].payload["arguments"], pay_mallory());
 
     let approve = Resolution::resolved("agent/m2.0", Decision::Approve);
-    let request = AgentRequest::resume(saved(&paused)).with_resolutions([approve]);
+    let request =
+        AgentRequest::resume(saved(&paused)).with_resolutions(to_open(&paused, [approve]));
     let model = ScriptedModel::new([Turn::from_text("Done.")]);
     agent(&model).run(request).await.unwrap();
     assert_eq!(log.take(), ["pay mallory 1000"]);
@@ -181,7 +183,7 @@ async fn an_endorsed_value_is_trusted_from_then_on_and_no_other() {
         log.take(),
         ["pay bob@example.org 5", "pay bob@example.org 7"]
     );
-    assert_eq!(ids(&again), ["agent/m4.0 flow"]);
+    assert_eq!(names(&again), ["agent/m4.0 flow"]);
 }
 
 #[tokio::test]

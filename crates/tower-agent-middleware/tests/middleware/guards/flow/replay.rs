@@ -168,7 +168,7 @@ async fn a_question_that_was_answered_is_not_asked_again() {
     use tower_agent::Resolution;
     use tower_agent_middleware::flow::{FlowAnswer, OnViolation};
 
-    use crate::guards::{ids, saved};
+    use crate::guards::{names, saved, to_open};
 
     let journal = Journal::default();
     let log = Log::default();
@@ -184,11 +184,11 @@ async fn a_question_that_was_answered_is_not_asked_again() {
         Turn::tool("pay", pay_mallory()),
     ]);
     let paused = agent(&model).run(request()).await.unwrap();
-    assert_eq!(ids(&paused), ["agent/m2.0 flow"]);
+    assert_eq!(names(&paused), ["agent/m2.0 flow"]);
     let resume = || {
         let yes = Resolution::resolved("agent/m2.0 flow", FlowAnswer::Approve);
         AgentRequest::resume(saved(&paused))
-            .with_resolutions([yes])
+            .with_resolutions(to_open(&paused, [yes]))
             .with_run_id("run")
     };
     let model = ScriptedModel::new([Turn::from_text("Done.")]);

@@ -88,10 +88,8 @@ fn failing(agent: AgentBuilder) -> AgentBuilder {
 
 /// A tool that asks, and whose result is the answer.
 fn asking(request: &ToolRequest) -> Result<Value> {
-    match request.context().resolution("client") {
-        Some(resolution) => Ok(json!(format!("{:?}", resolution.outcome))),
-        None => Err(Error::interrupt(Interrupt::new("client", "client_tool"))),
-    }
+    let answer = request.ask(Interrupt::new("client", "client_tool"))?;
+    Ok(json!(format!("{:?}", answer.outcome)))
 }
 
 fn helper() -> Tool {

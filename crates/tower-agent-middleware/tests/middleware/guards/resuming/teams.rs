@@ -3,12 +3,10 @@
 use serde_json::json;
 use tower_agent::callback::before_model;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Agent, AgentResponse, EndReason, Error, Interrupt, Message, Request, Resolution,
-};
+use tower_agent::{Agent, AgentResponse, EndReason, Interrupt, Message, Request, Resolution};
 
 use super::{ask, resume, wiper, worker, yes};
-use crate::guards::{assert_answered, ids};
+use crate::guards::{assert_answered, names};
 use test_support::log::Log;
 
 #[tokio::test]
@@ -47,7 +45,7 @@ async fn resumed_side_by_side(order: &str) {
     };
 
     let mut paused = build().run("?").await.unwrap();
-    assert_eq!(ids(&paused), [id('a'), id('b'), id('c')]);
+    assert_eq!(names(&paused), [id('a'), id('b'), id('c')]);
     let mut looked = log.take();
     looked.sort();
     assert_eq!(looked, ["look \"a\"", "look \"b\"", "look \"c\""]);
@@ -58,7 +56,7 @@ async fn resumed_side_by_side(order: &str) {
         assert!(last.requests().is_empty());
         paused = resume(&build(), &paused, &[yes(&id(name))]).await;
         assert_eq!(log.take(), [format!("wipe \"{name}\"")], "{order}");
-        let mut waits = ids(&paused);
+        let mut waits = names(&paused);
         waits.sort();
         let mut rest: Vec<_> = order.chars().skip(step + 1).map(id).collect();
         rest.sort();
@@ -98,7 +96,7 @@ async fn members_that_wait_inside_a_tool_are_resumed_there() {
         .unwrap();
 
     let paused = boss.run("?").await.unwrap();
-    let ids = ids(&paused);
+    let ids = names(&paused);
     assert_eq!(ids, ["boss/m1.0/fan/a/m1.0", "boss/m1.0/fan/b/m1.0"]);
     log.take();
     let done = resume(&boss, &paused, &[yes(&ids[0]), yes(&ids[1])]).await;
@@ -129,7 +127,7 @@ async fn the_waiting_member_is_resumed_among_members_with_the_same_tools() {
 
     let mut paused = team.run("?").await.unwrap();
     for answers in [vec![], vec![yes("team/second/m3.0")]] {
-        assert_eq!(ids(&paused), ["team/second/m3.0"]);
+        assert_eq!(names(&paused), ["team/second/m3.0"]);
         paused = resume(&team, &paused, &answers).await;
     }
 
@@ -155,7 +153,7 @@ async fn a_sub_agent_with_its_parents_tools_is_resumed_itself() {
 
     let mut paused = desk.run("?").await.unwrap();
     for answers in [vec![], vec![yes("desk/billing/m3.0")]] {
-        assert_eq!(ids(&paused), ["desk/billing/m3.0"]);
+        assert_eq!(names(&paused), ["desk/billing/m3.0"]);
         paused = resume(&desk, &paused, &answers).await;
     }
 
@@ -172,10 +170,8 @@ async fn a_member_that_waits_with_no_call_open_is_resumed_all_the_same() {
     let second = Agent::builder(model.clone())
         .name("second")
         .on_model(before_model(|request| {
-            match request.context().resolution("name") {
-                Some(_) => Ok(()),
-                None => Err(Error::interrupt(Interrupt::new("name", "input_required"))),
-            }
+            let question = Interrupt::new("name", "input_required");
+            request.context().ask(question).map(drop)
         }));
     let team = Agent::sequential("team")
         .agents([first, second.build().unwrap()])
@@ -183,7 +179,7 @@ async fn a_member_that_waits_with_no_call_open_is_resumed_all_the_same() {
         .unwrap();
 
     let paused = team.run("?").await.unwrap();
-    assert_eq!(ids(&paused), ["name"]);
+    assert_eq!(names(&paused), ["name"]);
     let done = resume(&team, &paused, &[Resolution::resolved("name", "Ada")]).await;
 
     [before, model].iter().for_each(ScriptedModel::assert_done);

@@ -1,0 +1,74 @@
+//! Questions that a call asks people, and their answers.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::run_context::RunContext;
+use crate::error::{Error, Expiry, Interrupt, Resolution, Result};
+
+/// The key of what was asked, in the call.
+const ASKED: &str = "tower_agent.asked";
+
+/// A question as it was asked last, kept with the conversation until its call has a result.
+#[derive(Serialize, Deserialize)]
+struct Asked {
+    /// The id of the interrupt.
+    id: String,
+    expiry: Option<Expiry>,
+    /// The next request does not carry the resolution again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answer: Option<Resolution>,
+}
+
+impl RunContext {
+    /// Returns the answer to this question, or the error that asks it and interrupts the run: a
+    /// later run that resumes with the answer comes here again, and finds it. In a tool or a
+    /// callback around one, use [`ToolRequest::ask`](crate::ToolRequest::ask), which also binds the
+    /// question to the call's arguments.
+    ///
+    /// The answer counts for the question that was shown. If the question has changed since, in any
+    /// part, it is asked anew and the earlier one is void; but a time for the answer goes on from
+    /// when it was asked first. Questions are told apart by their [names](Interrupt::name), so ask
+    /// one thing under one name. An answer counts until the tool call has a result; outside a tool
+    /// call, until the run ends for good.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the [interrupt](Error::interrupt), until there is an answer.
+    pub fn ask(&self, question: Interrupt) -> Result<Resolution> {
+        // Agents of one name that run at once have the same call path.
+        let key = format!("{ASKED} {} {}", self.step_path(), question.name);
+        let (key, is_kept) = match self.tool_call {
+            Some(_) => (self.call_key(&key), true),
+            // No call whose result would end it: it ends with the run, which a pause does not.
+            None => (key, self.is_continuation()),
+        };
+        let private = self.private_state();
+        // A value that cannot be read counts as no question.
+        let asked: Option<Asked> = private.read(&key, |stored| Asked::deserialize(stored?).ok());
+        let asked = asked.filter(|_| is_kept);
+        // Asked anew without an answer, it has no more time, whatever it asks now.
+        let first = asked.as_ref().filter(|asked| asked.answer.is_none());
+        let question = match first {
+            Some(first) => question.with_expiry_of(first.expiry.clone()),
+            None => question,
+        };
+        if let Some(mut asked) = asked.filter(|asked| asked.id == question.id) {
+            if let Some(answer) = asked.answer {
+                return Ok(answer);
+            }
+            if let Some(answer) = self.resolution(&question.id).cloned() {
+                asked.answer = Some(answer.clone());
+                private.set(key, json!(asked));
+                return Ok(answer);
+            }
+        }
+        let asked = Asked {
+            id: question.id.clone(),
+            expiry: question.expiry.clone(),
+            answer: None,
+        };
+        private.set(key, json!(asked));
+        Err(Error::interrupt(question))
+    }
+}
