@@ -91,6 +91,12 @@ macro_rules! keeps_runs {
                 let end = end.clone();
                 to_end(async move { tables::end(&database, &run, &end).await }).await
             }
+
+            async fn give_back(&self, run: &OpenRun) -> Result<bool, JournalError> {
+                let database = self.clone();
+                let run = run.clone();
+                to_end(async move { tables::give_back(&database, &run).await }).await
+            }
         }
     };
 }

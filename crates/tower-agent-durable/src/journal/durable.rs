@@ -94,7 +94,10 @@ impl<J: Journal> Durable<J> {
             is_repeatable: true,
         };
         let lease = match self.journal.begin(&steps.run, &step, &intent).await? {
-            Begun::Fresh(lease) | Begun::Unfinished(lease, _) => lease,
+            Begun::Fresh(lease) | Begun::Unfinished(lease, _) => {
+                steps.note_begun();
+                lease
+            }
             Begun::Done(
                 _,
                 Record {

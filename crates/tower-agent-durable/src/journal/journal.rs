@@ -110,6 +110,18 @@ pub trait Journal: Clone + Send + Sync + 'static {
         run: &OpenRun,
         end: &RunEnd,
     ) -> impl Future<Output = Result<(), JournalError>> + Send;
+
+    /// Gives back a run that waited when this process started it, and in which the process has
+    /// begun no step: a program that may not go on with it leaves it as it was, with its interrupts
+    /// and its checkpoint. Returns whether the run waits again; otherwise it ends with the error.
+    /// Defaults to no.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run was taken over.
+    fn give_back(&self, _: &OpenRun) -> impl Future<Output = Result<bool, JournalError>> + Send {
+        ready(Ok(false))
+    }
 }
 
 /// The right to make a step and to commit it.

@@ -24,6 +24,19 @@ pub struct OpenRun {
     /// The row of the run in a database.
     #[serde(default, skip_serializing_if = "is_none")]
     pub(super) row: i64,
+    /// The run as it waited before this start, in a database that can give it back.
+    #[serde(skip)]
+    pub(super) waited: Option<Arc<Waited>>,
+}
+
+/// The columns of a run that waited.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Waited {
+    pub(super) agent: String,
+    pub(super) input: u32,
+    pub(super) ended: String,
+    pub(super) shared: i64,
+    pub(super) summary: String,
 }
 
 fn is_none(row: &i64) -> bool {
@@ -42,6 +55,7 @@ impl OpenRun {
             input,
             conversation,
             row: 0,
+            waited: None,
         }
     }
 

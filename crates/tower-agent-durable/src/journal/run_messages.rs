@@ -65,6 +65,18 @@ impl SessionPart {
         usize::try_from(lengths.sum::<i64>()).unwrap_or(usize::MAX)
     }
 
+    fn first(&self, length: usize) -> Self {
+        let mut first = Self {
+            entries: Vec::new(),
+            ..self.clone()
+        };
+        let positions = self.entries.iter().cloned().flatten();
+        positions
+            .take(length)
+            .for_each(|position| first.push(position));
+        first
+    }
+
     fn push(&mut self, position: i64) {
         match self.entries.last_mut() {
             Some(range) if range.end == position => range.end += 1,
@@ -99,6 +111,29 @@ impl RunMessages {
             found.session = shared_with(database, key, &texts).await?;
         }
         Ok((found, texts))
+    }
+
+    /// Returns the number of messages.
+    pub(super) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Returns where the first messages of these are, which are all as JSON.
+    pub(super) fn first(&self, length: usize, texts: &[String]) -> Self {
+        let length = length.min(texts.len());
+        Self {
+            length,
+            digest: digest(&texts[..length]),
+            session: self.session.as_ref().map(|part| part.first(length)),
+        }
+    }
+
+    /// Deletes what the run has beside these messages.
+    pub(super) async fn cut(&self, tx: &mut dyn Transaction, run: i64) -> Result<(), JournalError> {
+        let own = [index(self.length_in_session()), index(self.length)];
+        tx.execute(CUT, &[run.into(), own[0].into(), own[1].into()])
+            .await?;
+        Ok(())
     }
 
     /// Stores the messages that are the run's own, in the place of those of an earlier request.

@@ -188,6 +188,7 @@ where
             None if is_unfinished => lease = journal.begin_again(lease).await?,
             None => {}
         }
+        steps.note_begun();
         // A replay applies these effects instead of running what is inside.
         let (inside, log) = EffectLog::collect(request.context(), effects_id(&step));
         let mut result = make_call(inner, request.clone().in_context(inside)).await;

@@ -1,5 +1,6 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tower_agent::RunContext;
@@ -19,6 +20,8 @@ const TURNS: u32 = 8;
 /// The steps of a run in this process.
 pub(super) struct Steps {
     pub(super) run: OpenRun,
+    /// This process has begun a step.
+    has_begun: AtomicBool,
     seen: Mutex<Seen>,
 }
 
@@ -40,9 +43,20 @@ impl Steps {
         };
         let steps = Self {
             run,
+            has_begun: AtomicBool::new(false),
             seen: Mutex::new(seen),
         };
         context.values().set(KEY, Arc::new(steps));
+    }
+
+    /// Notes that this process begins a step that the journal does not have, or again.
+    pub(super) fn note_begun(&self) {
+        self.has_begun.store(true, Ordering::Release);
+    }
+
+    /// Returns whether this process has begun a step.
+    pub(super) fn have_begun(&self) -> bool {
+        self.has_begun.load(Ordering::Acquire)
     }
 
     /// Returns the steps of the run that a call belongs to.

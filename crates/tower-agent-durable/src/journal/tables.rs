@@ -1,5 +1,7 @@
 //! The journal in the tables of a database.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower_agent::Checkpoint;
@@ -12,7 +14,7 @@ use super::input::Input;
 use super::intent::Intent;
 use super::journal::{Begun, Lease};
 use super::known_run::KnownRun;
-use super::open_run::OpenRun;
+use super::open_run::{OpenRun, Waited};
 use super::record::Record;
 use super::run_end::RunEnd;
 use super::run_key::{MAX_ID, RunKey};
@@ -31,7 +33,7 @@ const KNOW: &str = "\
     (owner, run, agent, epoch, input, conversation, status, started_at, updated_at) \
     VALUES ($1, $2, $3, 0, 0, 0, $4, $5, $5) \
     ON CONFLICT (owner, run) DO UPDATE SET updated_at = excluded.updated_at \
-    RETURNING id, epoch, input, conversation, status, ended";
+    RETURNING id, agent, epoch, input, conversation, status, ended, shared, summary";
 
 const REQUESTS: &str = "\
     SELECT fingerprint, request FROM tower_agent_run_inputs WHERE run = $1 AND number >= $2 ORDER BY number";
@@ -77,6 +79,15 @@ const RELEASE: &str = "\
 const END: &str = "\
     UPDATE tower_agent_runs SET status = $2, ended = $3, summary = $4, shared = $5 WHERE id = $1";
 
+const GIVE_BACK: &str = "\
+    UPDATE tower_agent_runs SET agent = $2, input = $3, status = $4, ended = $5, shared = $6, \
+    summary = $7 WHERE id = $1";
+
+const DROP_INPUT: &str = "DELETE FROM tower_agent_run_inputs WHERE run = $1 AND number = $2";
+
+const MOVE_MESSAGES: &str = "\
+    UPDATE tower_agent_run_inputs SET messages = $3 WHERE run = $1 AND number = $2";
+
 const COMPLETE: &str = "\
     UPDATE tower_agent_runs SET status = $2, ended = NULL, summary = NULL, shared = NULL WHERE id = $1";
 
@@ -107,7 +118,9 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     let mut run = if latest == 0 {
         OpenRun::new(key, 1, 1, 1)
     } else {
-        known_run(&mut *tx, key, &row).await?.start(input)?
+        let mut run = known_run(&mut *tx, key, &row).await?.start(input)?;
+        run.waited = waited(&row, latest)?.map(Arc::new);
+        run
     };
     run.row = id;
     let start = [
@@ -137,6 +150,71 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     }
     tx.commit().await?;
     Ok(run)
+}
+
+/// Returns a run as it waits, if it does.
+fn waited(row: &Row, input: u32) -> Result<Option<Waited>, JournalError> {
+    let status = row.text("status")?;
+    if status != RunStatus::Waiting.as_str() {
+        return Ok(None);
+    }
+    Ok(Some(Waited {
+        agent: row.text("agent")?.to_owned(),
+        input,
+        ended: row.text("ended")?.to_owned(),
+        shared: row.number("shared")?,
+        summary: row.text("summary")?.to_owned(),
+    }))
+}
+
+pub(super) async fn give_back(database: &dyn Sql, run: &OpenRun) -> Result<bool, JournalError> {
+    let Some(waited) = &run.waited else {
+        return Ok(false);
+    };
+    let mut tx = database
+        .begin(Wait::Unlimited, Durability::AtCommit)
+        .await?;
+    let id = check(&mut *tx, run).await?;
+    if run.input != waited.input {
+        // The messages of both requests are stored once, where the later one has them.
+        let later = messages_of(&mut *tx, run, id, run.input).await?;
+        let earlier = messages_of(&mut *tx, run, id, waited.input).await?;
+        let texts = match later.read_in(&mut *tx, id, &run.id).await {
+            Err(JournalError::SessionDeleted { .. }) => return Ok(false),
+            read => read?,
+        };
+        let places = later.first(earlier.len(), &texts);
+        places.cut(&mut *tx, id).await?;
+        let places = to_json(&places)?;
+        let values = [id.into(), waited.input.into(), (&places).into()];
+        tx.execute(MOVE_MESSAGES, &values).await?;
+        tx.execute(DROP_INPUT, &[id.into(), run.input.into()])
+            .await?;
+    }
+    let values = [
+        id.into(),
+        (&*waited.agent).into(),
+        waited.input.into(),
+        RunStatus::Waiting.as_str().into(),
+        (&*waited.ended).into(),
+        waited.shared.into(),
+        (&*waited.summary).into(),
+    ];
+    tx.execute(GIVE_BACK, &values).await?;
+    tx.commit().await?;
+    Ok(true)
+}
+
+/// Returns where the messages of a request are.
+async fn messages_of(
+    tx: &mut dyn Transaction,
+    run: &OpenRun,
+    id: i64,
+    input: u32,
+) -> Result<RunMessages, JournalError> {
+    let mut rows = tx.fetch_all(LATEST, &[id.into(), input.into()]).await?;
+    let row = rows.pop().ok_or_else(|| unknown(&run.key()))?;
+    from_json(row.text("messages")?)
 }
 
 async fn known_run(
@@ -340,11 +418,8 @@ async fn without_shared(
     let RunEnd::Waiting { checkpoint, state } = end else {
         return Ok((end.clone(), 0));
     };
-    let key = run.key();
-    let mut rows = tx.fetch_all(LATEST, &[id.into(), run.input.into()]).await?;
-    let row = rows.pop().ok_or_else(|| unknown(&key))?;
-    let places: RunMessages = from_json(row.text("messages")?)?;
-    let request = match places.read_in(tx, id, &key.run).await {
+    let places = messages_of(tx, run, id, run.input).await?;
+    let request = match places.read_in(tx, id, &run.id).await {
         // Deleted while the run worked: the end has all that is left of the conversation.
         Err(JournalError::SessionDeleted { .. }) => Vec::new(),
         read => read?,

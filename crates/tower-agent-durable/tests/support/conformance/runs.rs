@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tower_agent::agent::SavedRequest;
+use tower_agent::callback::{before_agent, before_tool};
 use tower_agent::message::{Messages, ToolCall};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
@@ -385,6 +386,99 @@ pub(crate) async fn a_late_answer_is_refused_and_the_next_request_has_the_outcom
         let done = agent.run(AgentRequest::from(next.clone())).await.unwrap();
         assert_eq!((done.text(), pay.get()), ("Done.".into(), 0));
     }
+}
+
+/// The arguments change while the run waits, and the run is asked to go on without an answer.
+pub(crate) async fn an_answer_to_a_question_that_has_changed_is_refused(
+    place: impl Place<Journal: Database>,
+) {
+    let database = place.open().await;
+    let (runs, pay) = (database.runs(), Count::default());
+    let agent = |cents: u32| {
+        durable(calling(&["pay"], &Count::default()), database.clone())
+            .tool(counting("pay", Effect::Mutating, &pay))
+            .on_tool(before_tool(move |call| {
+                call.arguments_mut()["cents"] = cents.into();
+            }))
+            .on_tool(Approval::of_tools(["pay"]))
+            .build()
+            .unwrap()
+    };
+    agent(10).run(request()).await.unwrap();
+    let asked = async || runs.get("run 1").await.unwrap().interrupts[0].clone();
+    let next = async |answers: Vec<Resolution>| {
+        let next = runs.request("run 1").await.unwrap();
+        next.with_resolutions(answers)
+    };
+    let yes = |id: &str| vec![Resolution::resolved(id, Decision::Approve)];
+    let seen = asked().await;
+    agent(900_000).run(next(vec![]).await).await.unwrap();
+    let changed = asked().await;
+    assert_ne!(changed.id, seen.id);
+    let error = agent(900_000)
+        .run(next(yes(&seen.id)).await)
+        .await
+        .unwrap_err();
+    let JournalError::NotOpen { interrupt, .. } = journal_error(&error) else {
+        panic!("{error}")
+    };
+    assert_eq!(*interrupt, seen.id);
+    assert_eq!((asked().await, pay.get()), (changed.clone(), 0));
+    let done = agent(900_000).run(next(yes(&changed.id)).await).await;
+    assert_eq!((done.unwrap().text(), pay.get()), ("Done.".into(), 1));
+}
+
+/// As another version of the program does, in which the agent has another name or lacks a tool.
+pub(crate) async fn a_program_that_may_not_go_on_leaves_a_run_waiting(
+    place: impl Place<Journal: Database>,
+) {
+    let database = place.open().await;
+    let (runs, pay) = (database.runs(), Count::default());
+    let agent = || durable(calling(&["pay"], &Count::default()), database.clone());
+    let tool = || counting("pay", Effect::Mutating, &pay);
+    let payer = agent()
+        .tool(tool())
+        .on_tool(Approval::of_tools(["pay"]))
+        .build()
+        .unwrap();
+    payer.run(request()).await.unwrap();
+    let waits = runs.get("run 1").await.unwrap();
+    let yes = || {
+        vec![Resolution::resolved(
+            &waits.interrupts[0].id,
+            Decision::Approve,
+        )]
+    };
+
+    let renamed = agent().name("clerk").tool(tool()).build().unwrap();
+    let unwilling = agent()
+        .tool(tool())
+        .on_tool(Approval::of_tools(["pay"]))
+        .on_agent(before_agent(|_| {
+            Err::<(), _>(Error::new(ErrorKind::Auth, "closed"))
+        }))
+        .build()
+        .unwrap();
+    for other in [renamed, unwilling] {
+        for answers in [vec![], yes()] {
+            let next = runs.request("run 1").await.unwrap();
+            let next = next.with_resolutions(answers);
+            other.run(next).await.unwrap_err();
+            let left = runs.get("run 1").await.unwrap();
+            assert_eq!(left.status, RunStatus::Waiting);
+            assert_eq!(left.interrupts, waits.interrupts);
+            assert_eq!(left.agent, waits.agent);
+        }
+    }
+    let later = SystemTime::now() + Duration::from_secs(1);
+    assert_eq!(runs.delete_ended(later).await.unwrap(), 0);
+    assert_eq!(pay.get(), 0);
+
+    let next = runs.request("run 1").await.unwrap().with_resolutions(yes());
+    let done = payer.run(next).await.unwrap();
+    assert_eq!((done.text(), pay.get()), ("Done.".into(), 1));
+    let end = runs.get("run 1").await.unwrap();
+    assert_eq!(end.status, RunStatus::Completed);
 }
 
 pub(crate) async fn runs_that_have_ended_are_deleted_when_they_are_old(
