@@ -232,6 +232,7 @@ mod chance;
 mod conversation;
 mod depth;
 mod function;
+mod json_types;
 mod lock;
 mod maybe_future;
 mod metadata;

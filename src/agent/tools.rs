@@ -50,6 +50,20 @@ impl TurnCall<'_> {
         self.context.endings().is_dropped() && self.is_mutating()
     }
 
+    /// Says in the results who has answered the questions about the call.
+    #[inline]
+    fn sign(&self, results: &mut [Message]) {
+        let names = self.context.answered_by();
+        if names.is_empty() {
+            return;
+        }
+        for part in results.iter_mut().flat_map(Message::parts_mut) {
+            if let Part::ToolResult(result) = part {
+                result.answered_by.clone_from(&names);
+            }
+        }
+    }
+
     /// Removes the data about the call, which has a result.
     #[inline]
     fn forget_data(&self) {
@@ -195,6 +209,7 @@ impl ToolTurn<'_> {
 
     /// Records the state of a call after it was made. Returns the state if somebody is told of it.
     fn record(&self, made: &TurnCall<'_>, mut slot: Slot) -> Option<Slot> {
+        made.sign(slot.answers_mut());
         // Before it is recorded, so that the transcript and the stream show the same ids.
         slot.identify(&made.name);
         let is_answered = !slot.answers().is_empty();
@@ -224,6 +239,7 @@ impl ToolTurn<'_> {
             ""
         };
         let mut result = self.failed(made.call, &error, outcome);
+        made.sign(std::slice::from_mut(&mut result));
         made.name.identify_result(&mut result);
         let results = self.transcript.fail(made.slot, result);
         made.forget_data();

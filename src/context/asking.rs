@@ -9,6 +9,9 @@ use crate::error::{Error, Expiry, Interrupt, Resolution, Result};
 /// The key of what was asked, in the call.
 const ASKED: &str = "tower_agent.asked";
 
+/// The key of the names of those who have answered, in the call.
+const ANSWERED_BY: &str = "tower_agent.answered_by";
+
 /// A question as it was asked last, kept with the conversation until its call has a result.
 #[derive(Serialize, Deserialize)]
 struct Asked {
@@ -36,12 +39,18 @@ impl RunContext {
     ///
     /// Fails with the [interrupt](Error::interrupt), until there is an answer.
     pub fn ask(&self, question: Interrupt) -> Result<Resolution> {
+        self.ask_in(question, self.tool_call.is_some())
+    }
+
+    /// Asks in a tool call, or outside any.
+    pub(crate) fn ask_in(&self, question: Interrupt, is_in_call: bool) -> Result<Resolution> {
         // Agents of one name that run at once have the same call path.
         let key = format!("{ASKED} {} {}", self.step_path(), question.name);
-        let (key, is_kept) = match self.tool_call {
-            Some(_) => (self.call_key(&key), true),
+        let (key, is_kept) = if is_in_call {
+            (self.call_key(&key), true)
+        } else {
             // No call whose result would end it: it ends with the run, which a pause does not.
-            None => (key, self.is_continuation()),
+            (key, self.is_continuation())
         };
         let private = self.private_state();
         // A value that cannot be read counts as no question.
@@ -60,6 +69,7 @@ impl RunContext {
             if let Some(answer) = self.resolution(&question.id).cloned() {
                 asked.answer = Some(answer.clone());
                 private.set(key, json!(asked));
+                self.note_answer(&answer);
                 return Ok(answer);
             }
         }
@@ -70,5 +80,35 @@ impl RunContext {
         };
         private.set(key, json!(asked));
         Err(Error::interrupt(question))
+    }
+
+    /// Notes that this answer to a question about the tool call counts, so that the call's result
+    /// says [who](crate::message::ToolResult::answered_by) has answered. For a guard that keeps what
+    /// it has asked itself; [`ask`](Self::ask) does it.
+    pub fn note_answer(&self, answer: &Resolution) {
+        let Some(name) = answer.by.as_ref().filter(|_| self.tool_call.is_some()) else {
+            return;
+        };
+        let mut names = self.answered_by();
+        if names.last() != Some(name) {
+            names.push(name.clone());
+            let key = self.call_key(ANSWERED_BY);
+            self.private_state().set(key, json!(names));
+        }
+    }
+
+    /// Returns the names of those who have [answered](Self::note_answer) questions about this tool
+    /// call, in their order.
+    #[must_use]
+    pub fn answered_by(&self) -> Vec<String> {
+        // Usually there is none, and a path takes longer than the question.
+        if !self.private_state().has_data_about_calls() {
+            return Vec::new();
+        }
+        let key = self.call_key(ANSWERED_BY);
+        let names = self
+            .private_state()
+            .read(&key, |stored| Vec::deserialize(stored?).ok());
+        names.unwrap_or_default()
     }
 }

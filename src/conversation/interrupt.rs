@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{millis, unique};
 use crate::chance;
+use crate::json_types::{Misfit, strict_misfit};
 
 /// A question that an interrupted run waits on.
 ///
@@ -63,6 +64,11 @@ pub struct Interrupt {
     pub payload: Value,
     /// The party that answers.
     pub answerer: Answerer,
+    /// The names of those who may not answer, although they are of the party that does: for
+    /// somebody else than the one who asked, or than those who have answered before. Whoever
+    /// answers must have a [name](Resolution::by) then. `None` if anybody of the party may answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub except: Option<Vec<String>>,
     /// The end of the time for an answer; `None` if there is none.
     // Required: without it the question could be answered for ever.
     #[serde(deserialize_with = "Option::deserialize")]
@@ -86,6 +92,7 @@ impl Interrupt {
             response_schema: Value::Null,
             payload: Value::Null,
             answerer: Answerer::User,
+            except: None,
             expiry: None,
             subject: None,
         };
@@ -102,6 +109,7 @@ impl Interrupt {
             self.response_schema,
             self.payload,
             self.answerer,
+            self.except,
             self.expiry,
             self.subject,
         ]);
@@ -168,6 +176,80 @@ impl Interrupt {
         self.identified()
     }
 
+    /// Leaves the answer to somebody whom the server knows by name, and who is none of
+    /// [these](Self::except).
+    ///
+    /// ```
+    /// use tower_agent::{Interrupt, Resolution};
+    ///
+    /// let question = Interrupt::new("refund 7", "confirmation").for_others_than(["sam".to_owned()]);
+    /// let yes = Resolution::resolved(&question.id, true);
+    /// assert!(question.check(&yes).is_err());
+    /// assert!(question.check(&yes.clone().with_name("sam")).is_err());
+    /// assert!(question.check(&yes.with_name("kim")).is_ok());
+    /// ```
+    #[must_use]
+    pub fn for_others_than(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.except = Some(names.into_iter().collect());
+        self.identified()
+    }
+
+    /// Checks an answer before anything runs: whether it fits the
+    /// [schema](Self::response_schema), and whether whoever gives it [may](Self::except). A
+    /// question whose answer is refused stays as it is.
+    ///
+    /// A cancellation has nothing to fit. Neither the party, for which the server has to ask its
+    /// own records, nor the [time](Self::is_late) is looked at.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::{Interrupt, Resolution};
+    ///
+    /// let question = Interrupt::new("size", "input_required").with_response_schema(json!({
+    ///     "type": "object", "properties": { "cm": { "type": "number" } }, "required": ["cm"],
+    /// }));
+    /// let wrong = Resolution::resolved(&question.id, json!({ "cm": "large" }));
+    /// let error = question.check(&wrong).unwrap_err();
+    /// assert_eq!(error.to_string(), "the answer does not fit the question: `cm`: invalid type: string");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if it does not fit, or is not for this person to give.
+    pub fn check(&self, answer: &Resolution) -> Result<(), AnswerError> {
+        let ResolutionOutcome::Resolved(payload) = &answer.outcome else {
+            return Ok(());
+        };
+        self.check_name(answer.by.as_deref())?;
+        let Some(Misfit { field, problem, .. }) = strict_misfit(payload, &self.response_schema)
+        else {
+            return Ok(());
+        };
+        let place = if field.is_empty() {
+            String::new()
+        } else {
+            format!("`{field}`: ")
+        };
+        Err(AnswerError::Misfit(format!("{place}{problem}")))
+    }
+
+    /// Checks whether somebody of this name [may](Self::except) answer, as [`check`](Self::check)
+    /// does.
+    ///
+    /// # Errors
+    ///
+    /// Fails if not.
+    pub fn check_name(&self, name: Option<&str>) -> Result<(), AnswerError> {
+        let Some(except) = &self.except else {
+            return Ok(());
+        };
+        let name = name.ok_or(AnswerError::Unnamed)?;
+        if except.iter().any(|other| other == name) {
+            return Err(AnswerError::Excluded(name.to_owned()));
+        }
+        Ok(())
+    }
+
     /// Sets a time after which nobody can answer: from then on the answer is this outcome. Whatever
     /// raises the interrupt must accept it.
     ///
@@ -215,6 +297,7 @@ impl Interrupt {
         let expiry = self.expiry.as_ref().filter(|expiry| expiry.at <= now)?;
         Some(Resolution {
             id: self.id.clone(),
+            by: None,
             outcome: expiry.outcome.clone(),
         })
     }
@@ -226,6 +309,21 @@ impl Interrupt {
         let due = self.answer_at(now);
         due.is_some_and(|due| answer.id == due.id && answer.outcome != due.outcome)
     }
+}
+
+/// Why an answer to an [`Interrupt`] does not count; see [`check`](Interrupt::check).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnswerError {
+    /// It does not fit the [schema](Interrupt::response_schema), for this reason.
+    #[error("the answer does not fit the question: {0}")]
+    Misfit(String),
+    /// The server does not know who gives it, and the question asks for somebody whom it knows.
+    #[error("only somebody whom the server knows by name may answer this question")]
+    Unnamed,
+    /// This person [may not](Interrupt::except) give it.
+    #[error("this question is for somebody else than `{0}` to answer")]
+    Excluded(String),
 }
 
 /// The end of the time for an answer to an [`Interrupt`], and what happens then.
@@ -288,6 +386,10 @@ impl Answerer {
 pub struct Resolution {
     /// The [`Interrupt::id`] that this resolves.
     pub id: String,
+    /// The name of who answers, as the server knows it; never one that a client has sent. `None` if
+    /// the server knows none, or nobody has answered in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
     /// The outcome.
     #[serde(flatten)]
     pub outcome: ResolutionOutcome,
@@ -330,8 +432,16 @@ impl Resolution {
     pub fn resolved(id: impl Into<String>, payload: impl Into<Value>) -> Self {
         Self {
             id: id.into(),
+            by: None,
             outcome: ResolutionOutcome::Resolved(payload.into()),
         }
+    }
+
+    /// Sets the [name](Self::by) of who answers, as the server knows it.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.by = Some(name.into());
+        self
     }
 
     /// Creates a resolution that cancels the interrupt `id`.
@@ -339,6 +449,7 @@ impl Resolution {
     pub fn cancelled(id: impl Into<String>) -> Self {
         Self {
             id: id.into(),
+            by: None,
             outcome: ResolutionOutcome::Cancelled,
         }
     }

@@ -60,7 +60,9 @@ mod unique;
 
 pub(crate) use self::call_name::CallName;
 pub use self::checkpoint::{Checkpoint, CheckpointHead};
-pub use self::interrupt::{Answerer, Expiry, Interrupt, Resolution, ResolutionOutcome};
+pub use self::interrupt::{
+    AnswerError, Answerer, Expiry, Interrupt, Resolution, ResolutionOutcome,
+};
 pub(crate) use self::ordered_messages::OrderedMessages;
 pub(crate) use self::record::{ConversationRecord, Open};
 pub(crate) use self::repair::{make_whole, refusal};

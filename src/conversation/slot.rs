@@ -27,6 +27,14 @@ impl Slot {
         }
     }
 
+    pub(crate) fn answers_mut(&mut self) -> &mut [Message] {
+        match self {
+            Self::Open | Self::Begun(_) => &mut [],
+            Self::Answered(message) => std::slice::from_mut(message),
+            Self::Many(messages) => messages,
+        }
+    }
+
     /// Gives ids to the messages of a call.
     pub(crate) fn identify(&mut self, name: &CallName) {
         match self {

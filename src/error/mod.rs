@@ -14,5 +14,7 @@ pub use self::call_site::CallSite;
 pub use self::error::{BoxError, Error, Result};
 pub use self::kind::ErrorKind;
 pub use self::raised_by::RaisedBy;
-pub use crate::conversation::{Answerer, Expiry, Interrupt, Resolution, ResolutionOutcome};
+pub use crate::conversation::{
+    AnswerError, Answerer, Expiry, Interrupt, Resolution, ResolutionOutcome,
+};
 pub use crate::panic::panic_message;

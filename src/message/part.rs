@@ -116,6 +116,10 @@ pub struct ToolResult {
     /// the model, and not for the user. A refusal in the tool's own words is no such text.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error_text: bool,
+    /// The names of those who have answered the questions about the call, in their order, as the
+    /// server knows them: who has approved it, or refused it. The model does not read them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answered_by: Vec<String>,
 }
 
 impl ToolResult {
@@ -165,6 +169,7 @@ impl ToolResult {
             parts: parts.into_iter().collect(),
             is_error: false,
             is_error_text: false,
+            answered_by: Vec::new(),
         }
     }
 

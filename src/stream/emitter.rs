@@ -427,6 +427,7 @@ pub(super) fn results(call: &CallName, message: &Message) -> impl Iterator<Item 
             parts,
             is_error,
             is_error_text,
+            answered_by,
         } = result;
         let message = message.id().map(MessageId::to_shared);
         EventKind::ToolResult(Box::new(ToolCallResult {
@@ -437,6 +438,7 @@ pub(super) fn results(call: &CallName, message: &Message) -> impl Iterator<Item 
             parts,
             is_error,
             is_error_text,
+            answered_by,
         }))
     })
 }

@@ -302,6 +302,9 @@ pub struct ToolCallResult {
     /// The parts are the text of an [`Error`]: see
     /// [`ToolResult::is_error_text`](crate::message::ToolResult::is_error_text).
     pub is_error_text: bool,
+    /// The names of those who have answered the questions about the call: see
+    /// [`ToolResult::answered_by`](crate::message::ToolResult::answered_by).
+    pub answered_by: Vec<String>,
 }
 
 /// An attempt that has failed and is followed by another, in [`EventKind::AttemptFailed`].

@@ -5,9 +5,9 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
-use super::json_types::{Misfit, misfit};
 use super::schema::{ArgumentsForm, Parameters, VALUE, is_wrapped};
 use crate::error::{Error, ErrorKind, Result};
+use crate::json_types::{Misfit, misfit};
 use crate::message::Arguments;
 
 /// Argument types of a tool function: any type that is `Deserialize` and [`JsonSchema`].

@@ -44,7 +44,6 @@ mod answer;
 mod arguments;
 mod declaration;
 mod function;
-mod json_types;
 mod output;
 mod request;
 mod response;

@@ -207,8 +207,9 @@ impl ToolRequest {
     /// Fails with the [interrupt](crate::Error::interrupt), until there is an answer.
     pub fn ask(&self, question: Interrupt) -> Result<Resolution> {
         let call = self.context.call_path();
-        self.context
-            .ask(question.about(&call, self.name(), self.arguments()))
+        let question = question.about(&call, self.name(), self.arguments());
+        // Also a tool that is called without an agent.
+        self.context.ask_in(question, true)
     }
 
     /// Returns the declaration of the tool, or `None` if the tool does not exist.

@@ -18,6 +18,7 @@ const FLOORS: &[&[&str]] = &[
         "chance",
         "depth",
         "function",
+        "json_types",
         "lock",
         "maybe_future",
         "metadata",

@@ -13,6 +13,7 @@ pub(crate) mod operation {
 
 pub(crate) mod attribute {
     /// Of this crate: the conventions have no attribute for it.
+    pub(crate) const ANSWERED_BY: &str = "tower_agent.answered_by";
     pub(crate) const WAITING: &str = "tower_agent.waiting";
     pub(crate) const AGENT_DESCRIPTION: &str = "gen_ai.agent.description";
     pub(crate) const AGENT_NAME: &str = "gen_ai.agent.name";

@@ -58,7 +58,8 @@ const PAGE: u32 = 100;
 /// let inbox = Inboxes::default(); // `.with(agui)`
 /// let service = InboxService::new(inbox, |parts| {
 ///     let is_staff = parts.extensions.get::<Staff>().is_some();
-///     Roles::new(is_staff.then_some("support"))
+///     // The name of who answers stands in the conversation.
+///     Roles::new(is_staff.then_some("support")).named("sam")
 /// });
 /// let request = Request::get("/inbox").body(Full::<Bytes>::default())?;
 /// assert_eq!(service.clone().oneshot(request).await?.status(), 403);
@@ -100,8 +101,8 @@ const PAGE: u32 = 100;
 ///
 /// | status | code | |
 /// |---|---|---|
-/// | 400 | `invalid` | the body or a parameter is not what is described here |
-/// | 403 | `forbidden` | the sender has no role, or not that of the question |
+/// | 400 | `invalid` | the body or a parameter is not what is described here, or the answer does not fit the question, which stays open |
+/// | 403 | `forbidden` | the sender has no role, or not that of the question, or [may not](tower_agent::Interrupt::except) answer it |
 /// | 404 | `not_open` | the question was answered, abandoned, has changed or was never asked |
 /// | 405 | `invalid` | the method is neither `GET` nor `POST` |
 /// | 409 | `busy` | another run is active in the conversation; with `Retry-After` |

@@ -45,13 +45,15 @@ pub trait Inbox: Send + Sync + 'static {
         roles: &Roles,
     ) -> impl Future<Output = Result<QuestionPage, Refusal>> + Send;
 
-    /// Answers a question as somebody with these roles. Returns what the agent does next.
+    /// Answers a question as somebody with these roles. Returns what the agent does next. The
+    /// [name](Roles::named) that the roles have is that of the answer, whatever it came with.
     ///
     /// # Errors
     ///
     /// Fails before anything has run if the question is not open or not of this inbox, has
-    /// [expired](tower_agent::Interrupt::with_expiry) or is not for one of the roles, or if another
-    /// run is active in the conversation.
+    /// [expired](tower_agent::Interrupt::with_expiry) or is not for one of the roles, if the answer
+    /// does not [fit](tower_agent::Interrupt::check) or is not for this person to give, or if
+    /// another run is active in the conversation.
     fn answer(
         &self,
         key: ConversationKey,

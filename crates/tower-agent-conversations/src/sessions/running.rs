@@ -3,7 +3,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tower_agent::call::Request;
 use tower_agent::callback::Bundle;
-use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::error::{AnswerError, Error, ErrorKind, Result};
 use tower_agent::message::{Messages, Role};
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
@@ -233,7 +233,7 @@ fn check_answers(
             Some(open) if open.is_late(&resolution, time(since)) => {
                 return Err(expired(key, &resolution.id));
             }
-            Some(_) => {}
+            Some(open) => open.check(&resolution).map_err(unfit)?,
         }
     }
     Ok(())
@@ -256,6 +256,15 @@ fn asked(request: &mut AgentRequest, loaded: &Checkpoint, since: i64) -> Checkpo
 fn in_use(key: &ConversationKey) -> Error {
     let message = format!("session `{key}` has another run; wait until it ends");
     Error::new(ErrorKind::Conflict, message)
+}
+
+/// Returns the error for an answer that does not count for its question, which stays open.
+fn unfit(error: AnswerError) -> Error {
+    let kind = match error {
+        AnswerError::Misfit(_) => ErrorKind::InvalidRequest,
+        _ => ErrorKind::Denied,
+    };
+    Error::new(kind, error.to_string()).with_source(error)
 }
 
 fn answered(key: &ConversationKey, interrupt: &str) -> Error {

@@ -233,8 +233,12 @@ impl Threads {
     pub async fn begin<M: ClientMessage>(
         &self,
         key: ConversationKey,
-        input: ClientInput<'_, M>,
+        mut input: ClientInput<'_, M>,
     ) -> Result<Begun, M::Error> {
+        // The client's own answers are the user's, if the conversation is somebody's.
+        if !input.is_away && input.roles.name().is_none() && !key.user.is_empty() {
+            input.roles = input.roles.named(key.user.clone());
+        }
         let known = match &self.place {
             Place::Store(store, threads) => {
                 // A run that was dropped just now may still be saving its progress.

@@ -1,6 +1,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use tower_agent::error::AnswerError;
+
 /// The reason not to accept a client's input: which part, and why.
 ///
 /// ```
@@ -26,9 +28,10 @@ pub struct Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalKind {
-    /// The input contradicts itself.
+    /// The input contradicts itself, or an answer in it does not fit its question.
     Invalid,
-    /// It contains data that only the server may set.
+    /// It contains data that only the server may set, or an answer that is for somebody else to
+    /// give.
     Forbidden,
     /// It answers an interrupt that is not open.
     NotOpen,
@@ -92,6 +95,17 @@ impl Refusal {
     pub fn retry_after(mut self, time: Duration) -> Self {
         self.retry_after = Some(time);
         self
+    }
+
+    /// Creates the refusal of an answer that does not count for its
+    /// [interrupt](tower_agent::Interrupt::check).
+    #[must_use]
+    pub fn unfit(part: InputPart, error: &AnswerError) -> Self {
+        let kind = match error {
+            AnswerError::Misfit(_) => RefusalKind::Invalid,
+            _ => RefusalKind::Forbidden,
+        };
+        Self::new(kind, part, error.to_string())
     }
 
     pub(crate) fn forbidden(part: InputPart, message: impl Into<String>) -> Self {

@@ -331,7 +331,11 @@ fn answered<M>(
                 return Err(Refusal::forbidden(InputPart::Answer(index), why));
             }
             if open.expired(now).is_none() {
-                answered.push(open.answered(answer.outcome.clone()));
+                // Whatever name the answer came with: the server's own counts.
+                let given = open.answered(answer.outcome.clone(), input.roles.name());
+                let checked = open.interrupt.check(&given.answer);
+                checked.map_err(|error| Refusal::unfit(InputPart::Answer(index), &error))?;
+                answered.push(given);
             } else if is_resolved(answer) {
                 let why =
                     format!("the interrupt `{id}` has expired: cancel it, to go on without it");

@@ -129,9 +129,10 @@ pub(crate) struct OpenInterrupt {
 
 impl OpenInterrupt {
     /// Returns the answer under this interrupt's own id.
-    pub(crate) fn answered(&self, outcome: ResolutionOutcome) -> Answered {
+    pub(crate) fn answered(&self, outcome: ResolutionOutcome, by: Option<&str>) -> Answered {
         let mut answer = Resolution::cancelled(&*self.interrupt.id);
         answer.outcome = outcome;
+        answer.by = by.map(str::to_owned);
         Answered {
             id: self.id.clone(),
             answer,
@@ -141,7 +142,7 @@ impl OpenInterrupt {
     /// Returns the answer that it has without a person, if its time is over.
     pub(crate) fn expired(&self, now: SystemTime) -> Option<Answered> {
         let answer = self.interrupt.answer_at(now)?;
-        Some(self.answered(answer.outcome))
+        Some(self.answered(answer.outcome, None))
     }
 }
 

@@ -186,7 +186,7 @@ impl Inbox for AgentInbox {
         &self,
         key: ConversationKey,
         roles: Roles,
-        answer: Resolution,
+        mut answer: Resolution,
     ) -> Result<Continuation, Refusal> {
         let _answering = self.answering.lock().await;
         let open = self.open(&key).await?;
@@ -199,6 +199,10 @@ impl Inbox for AgentInbox {
         if asked.answer_at(SystemTime::now()).is_some() {
             return Err(expired());
         }
+        // Whatever name it came with: the server's own counts.
+        answer.by = roles.name().map(str::to_owned);
+        let checked = asked.check(&answer);
+        checked.map_err(|error| Refusal::unfit(InputPart::Answer(0), &error))?;
         let request = self.place.request(&key).await;
         let request = request.map_err(|error| broken(&*error))?;
         self.begin(request.with_resolutions([answer])).await

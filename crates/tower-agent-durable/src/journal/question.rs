@@ -131,6 +131,9 @@ impl Question {
             }
             _ => return Err(self.ask(request, None)),
         };
+        if let Some(resolution) = request.context().resolution(&self.asked) {
+            request.context().note_answer(resolution);
+        }
         // Kept at once: the run may be interrupted by another call before this one has a result,
         // and the next request then does not carry the resolution again.
         self.answer = Some(answer.clone());

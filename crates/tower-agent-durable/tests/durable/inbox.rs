@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
+use tower_agent::message::Messages;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Interrupt, Resolution, Tool};
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
@@ -109,9 +110,25 @@ impl Waiting {
         }
     }
 
+    /// Returns who has answered about the call, by its result.
+    async fn signed(&self, place: Place) -> Vec<String> {
+        let messages = self.messages(place).await;
+        let mut results = messages.iter().flat_map(|message| message.tool_results());
+        results.next().unwrap().answered_by.clone()
+    }
+
     /// Returns what the tool has returned, and the agent's last words.
     async fn ends(&self, place: Place) -> [String; 2] {
-        let messages = match place {
+        let messages = self.messages(place).await;
+        let result = messages
+            .iter()
+            .find_map(|message| message.tool_results().next());
+        let last = &messages[messages.len() - 1];
+        [result.unwrap().text(), last.text()]
+    }
+
+    async fn messages(&self, place: Place) -> Messages {
+        match place {
             Place::Session => {
                 let key = ConversationKey::new("shop", "ada", "1");
                 let session = Session::load(&self.database, &key).await.unwrap().unwrap();
@@ -125,12 +142,7 @@ impl Waiting {
                 let again = runs.request("run 1").await.unwrap();
                 agent.run(again).await.unwrap().messages().clone()
             }
-        };
-        let result = messages
-            .iter()
-            .find_map(|message| message.tool_results().next());
-        let last = &messages[messages.len() - 1];
-        [result.unwrap().text(), last.text()]
+        }
     }
 
     async fn answer(&self, id: &str, roles: Roles, decision: Decision) -> Result<(), Refusal> {
@@ -257,6 +269,75 @@ async fn a_users_own_question_is_not_for_staff() {
             "{place:?}"
         );
         assert_eq!(waiting.paid.get(), 0);
+    }
+}
+
+/// The question stays as it is, for somebody who answers it rightly, and the name that the server
+/// knows stands beside the call.
+#[tokio::test]
+async fn an_answer_that_does_not_fit_is_refused_at_once_and_a_right_one_has_its_name() {
+    for place in [Place::Session, Place::Run] {
+        let waiting = waiting(place, approval(DAY)).await;
+        let asked = waiting.open(place).await;
+        let id = &asked[0].id;
+        let unfit = [
+            json!({ "approved": "yes" }),
+            json!({ "approved": true, "edited": {} }),
+            json!({ "approved": true, "editedArgs": 40 }),
+        ];
+        for payload in unfit {
+            let answer = Resolution::resolved(id, payload.clone());
+            let refused = waiting.inbox.answer(waiting.key.clone(), support(), answer);
+            let refused = refused.await.unwrap_err();
+            assert_eq!(refused.kind, RefusalKind::Invalid, "{place:?}: {payload}");
+            assert!(refused.message.contains("does not fit"), "{refused}");
+            assert_eq!(waiting.open(place).await, asked);
+        }
+        // Only the server's own name counts.
+        let yes = Resolution::resolved(id, Decision::Approve).with_name("the boss");
+        let roles = support().named("sam");
+        let run = waiting.inbox.answer(waiting.key.clone(), roles, yes);
+        run.await.unwrap().await;
+        assert_eq!(waiting.signed(place).await, ["sam"], "{place:?}");
+    }
+}
+
+/// Sam works in support, and is the customer.
+#[tokio::test]
+async fn nobody_approves_their_own_call_and_two_are_two() {
+    let approvals: [fn(Approval) -> Approval; 2] = [
+        |approval| approval.not_by(|_| Some("sam".to_owned())),
+        |approval| approval.by_two(),
+    ];
+    for place in [Place::Session, Place::Run] {
+        for (number, four_eyes) in approvals.into_iter().enumerate() {
+            let waiting = waiting(place, four_eyes(approval(DAY))).await;
+            let answer = async |name: Option<&str>| {
+                let id = waiting.open(place).await[0].id.clone();
+                let roles = match name {
+                    Some(name) => support().named(name),
+                    None => support(),
+                };
+                waiting.answer(&id, roles, Decision::Approve).await
+            };
+            if number == 1 {
+                answer(Some("sam")).await.unwrap();
+            }
+            let asked = waiting.open(place).await;
+            for name in [None, Some("sam")] {
+                let refused = answer(name).await.unwrap_err();
+                assert_eq!(refused.kind, RefusalKind::Forbidden, "{place:?}: {name:?}");
+            }
+            assert_eq!((waiting.open(place).await, waiting.paid.get()), (asked, 0));
+            answer(Some("kim")).await.unwrap();
+            assert_eq!(waiting.paid.get(), 1, "{place:?}");
+            let expected: &[&str] = if number == 1 {
+                &["sam", "kim"]
+            } else {
+                &["kim"]
+            };
+            assert_eq!(waiting.signed(place).await, expected, "{place:?}");
+        }
     }
 }
 

@@ -97,7 +97,10 @@ impl Questions {
         let mut open = Vec::new();
         for question in std::mem::take(&mut self.record.open) {
             match context.resolution(&question.interrupt.id) {
-                Some(resolution) => self.answer(question, resolution),
+                Some(resolution) => {
+                    context.note_answer(resolution);
+                    self.answer(question, resolution);
+                }
                 None => open.push(question),
             }
         }

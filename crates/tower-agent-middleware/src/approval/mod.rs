@@ -69,7 +69,10 @@
 //!
 //! By default the user of the run answers, which protects the user from the model. For a call by
 //! which the user profits, such as a refund, let somebody else answer:
-//! [`Approval::of_tools(["refund"]).by_role("support")`](Approval::by_role).
+//! [`Approval::of_tools(["refund"]).by_role("support")`](Approval::by_role). Whoever has the role
+//! may be the user as well: [`not_by`](Approval::not_by) keeps people from approving their own calls,
+//! and [`by_two`](Approval::by_two) asks two. Who has answered is in the
+//! [result](tower_agent::message::ToolResult::answered_by) of the call.
 //!
 //! # Where to register it
 //!
@@ -94,7 +97,8 @@ use self::questions::Questions;
 use crate::asked;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Bundle, Callback};
-use tower_agent::error::{Answerer, Error, ErrorKind, Result};
+use tower_agent::context::RunContext;
+use tower_agent::error::{Answerer, BoxError, Error, ErrorKind, Result};
 use tower_agent::message::Part;
 use tower_agent::tool::{Effect, ToolRequest, ToolResponse};
 
@@ -110,8 +114,14 @@ pub struct Approval {
     named: Arc<[Arc<str>]>,
     allows_edits: bool,
     approver: Answerer,
+    /// Returns the name of the user of a run, who may not approve.
+    user: Option<Arc<UserOf>>,
+    /// How many people have to approve.
+    people: usize,
     deny_after: Option<Duration>,
 }
+
+type UserOf = dyn Fn(&RunContext) -> Option<String> + Send + Sync;
 
 /// The arguments that a person wrote for a call, kept with it.
 #[derive(Clone)]
@@ -164,6 +174,8 @@ impl Approval {
             named: Arc::default(),
             allows_edits: false,
             approver: Answerer::User,
+            user: None,
+            people: 1,
             deny_after: None,
         }
     }
@@ -205,6 +217,51 @@ impl Approval {
         self
     }
 
+    /// Lets nobody approve calls of their own run: whoever approves must be known to the server [by
+    /// name](tower_agent::Resolution::by), and not be the user, whose name this function returns
+    /// from what the server has given the run. If it returns `None`, the call fails.
+    ///
+    /// Inboxes and servers refuse the answer of anybody else before anything runs. The name of who
+    /// has approved stands in the [result](tower_agent::message::ToolResult::answered_by) of the
+    /// call.
+    ///
+    /// ```
+    /// use tower_agent_middleware::approval::Approval;
+    ///
+    /// /// Given by the server, with `AgentRequest::with_extension`.
+    /// struct User(String);
+    ///
+    /// let refunds = Approval::of_tools(["refund"])
+    ///     .by_role("support")
+    ///     .not_by(|run| Some(run.extension::<User>().ok()?.0.clone()));
+    /// # drop(refunds);
+    /// ```
+    #[must_use]
+    pub fn not_by(
+        mut self,
+        user: impl Fn(&RunContext) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.user = Some(Arc::new(user));
+        self
+    }
+
+    /// Lets a call run once two different people have approved it, whom the server knows [by
+    /// name](tower_agent::Resolution::by). They are asked one after the other, each about the
+    /// arguments as they are then; an edit counts as the approval of its own. One rejection is
+    /// enough.
+    ///
+    /// ```
+    /// use tower_agent_middleware::approval::Approval;
+    ///
+    /// let transfers = Approval::of_tools(["transfer"]).by_role("finance").by_two();
+    /// # drop(transfers);
+    /// ```
+    #[must_use]
+    pub fn by_two(mut self) -> Self {
+        self.people = 2;
+        self
+    }
+
     /// Allows [`Decision::Edit`]: whoever answers may run the tool with any arguments that fit it,
     /// and not only the call that was shown. The model reads the new arguments with the result.
     ///
@@ -225,32 +282,26 @@ impl Callback<ToolRequest> for Approval {
         if !needed && !questions.is_open() {
             return Ok(Action::Continue);
         }
-        let decision = match questions.decision(request) {
-            Some(decided) => decided,
-            None => match self.answer(&mut questions, request) {
-                Ok(answered) => answered,
-                Err(why) => {
-                    let asked = questions.ask(request, self.allows_edits, self.deny_after, why)?;
-                    return Err(asked);
+        let except = self.except(request)?;
+        loop {
+            match questions.decision(request, self.people) {
+                Some(Decision::Approve) => return Ok(Action::Continue),
+                // The arguments are those of a later question each time, so this ends.
+                Some(Decision::Edit(arguments)) => {
+                    // Kept with the call, so that `after` can tell the model what was run.
+                    request.extensions_mut().insert(Edited(arguments.clone()));
+                    *request.arguments_mut() = arguments;
                 }
-            },
-        };
-        match decision {
-            Decision::Approve => {}
-            Decision::Edit(arguments) => {
-                // Kept with the call, so that `after` can tell the model what was run.
-                request.extensions_mut().insert(Edited(arguments.clone()));
-                *request.arguments_mut() = arguments;
-            }
-            Decision::Reject { reason } => {
-                let why = reason
-                    .map(|reason| format!(": {reason}"))
-                    .unwrap_or_default();
-                let refusal = format!("the approver rejected this call{why}");
-                return Ok(Action::Respond(ToolResponse::error(refusal)));
+                Some(Decision::Reject { reason }) => {
+                    let why = reason
+                        .map(|reason| format!(": {reason}"))
+                        .unwrap_or_default();
+                    let refusal = format!("the approver rejected this call{why}");
+                    return Ok(Action::Respond(ToolResponse::error(refusal)));
+                }
+                None => self.decide(&mut questions, request, except.clone())?,
             }
         }
-        Ok(Action::Continue)
     }
 
     /// Tells the model which arguments the tool got.
@@ -284,29 +335,67 @@ impl Callback<ToolRequest> for Approval {
 }
 
 impl Approval {
-    /// Returns the decision about this call, or `Err` with the text of a new question.
-    fn answer(
+    /// Takes the next person's decision about this call, or fails with the question.
+    fn decide(
         &self,
         questions: &mut Questions<'_>,
         request: &ToolRequest,
-    ) -> Result<Decision, Option<String>> {
+        except: Option<Vec<String>>,
+    ) -> Result<()> {
+        let except = match (except, self.people) {
+            (None, 1) => None,
+            (except, _) => {
+                let mut except = except.unwrap_or_default();
+                except.extend(questions.approvers(request));
+                Some(except)
+            }
+        };
+        let interrupt = questions.interrupt(request, self.allows_edits, except);
         // No resolution: a plain question, without a word about an earlier answer.
-        let resolution = questions.resolution(request).ok_or(None)?;
+        let Some(resolution) = questions.resolution(request) else {
+            return Err(questions.ask(request, interrupt, self.deny_after, None));
+        };
         let rejection = Decision::Reject { reason: None };
         let decision = asked::answer(resolution, Decision::from_payload, rejection);
         let decision = decision.and_then(|decision| {
             self.check(&decision, request)?;
+            // Nobody has to be known for the call not to be made.
+            if !matches!(decision, Decision::Reject { .. }) {
+                let by = resolution.by.as_deref();
+                interrupt.check_name(by).map_err(BoxError::from)?;
+            }
             Ok(decision)
         });
-        let decision = decision.map_err(|error| {
-            tracing::warn!(
-                id = request.context().call_path(),
-                "invalid approval decision"
+        match decision {
+            Ok(decision) => {
+                questions.decide(request, decision, resolution);
+                Ok(())
+            }
+            Err(error) => {
+                tracing::warn!(
+                    id = request.context().call_path(),
+                    "invalid approval decision"
+                );
+                let why = error.message().to_owned();
+                Err(questions.ask(request, interrupt, self.deny_after, Some(why)))
+            }
+        }
+    }
+
+    /// Returns the names of those who may not approve calls of this run.
+    fn except(&self, request: &ToolRequest) -> Result<Option<Vec<String>>> {
+        let Some(user) = &self.user else {
+            return Ok(None);
+        };
+        let Some(user) = user(request.context()) else {
+            let why = format!(
+                "`{}` needs the approval of somebody else than the user, and it is not known who \
+                 that is",
+                request.name()
             );
-            Some(error.message().to_owned())
-        })?;
-        questions.decide(request, &decision);
-        Ok(decision)
+            return Err(Error::new(ErrorKind::Denied, why));
+        };
+        Ok(Some(vec![user]))
     }
 
     /// Fails if this decision cannot be made about this call.
@@ -332,6 +421,7 @@ impl fmt::Debug for Approval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Approval")
             .field("approver", &self.approver)
+            .field("people", &self.people)
             .field("allows_edits", &self.allows_edits)
             .field("deny_after", &self.deny_after)
             .finish_non_exhaustive()

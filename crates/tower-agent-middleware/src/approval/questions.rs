@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 use super::decision::Decision;
 use crate::reveal::Reveals;
 use tower_agent::call::Request;
-use tower_agent::error::{
-    Answerer, Error, Expiry, Interrupt, Resolution, ResolutionOutcome, Result,
-};
+use tower_agent::error::{Answerer, Error, Expiry, Interrupt, Resolution, ResolutionOutcome};
 use tower_agent::tool::ToolRequest;
 
 /// The key of the stored questions, in the call.
@@ -36,11 +34,25 @@ struct Question {
     expiry: Option<Expiry>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     decision: Option<Decision>,
+    /// The name of who has decided, if the server knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
 }
 
 impl Question {
     fn is_about(&self, request: &ToolRequest) -> bool {
         self.tool == request.name() && self.arguments == *request.arguments()
+    }
+
+    /// Returns whether somebody has approved a call with these arguments.
+    fn approves(&self, arguments: &Value) -> bool {
+        match &self.decision {
+            Some(Decision::Approve) => self.arguments == *arguments,
+            // The call that was edited comes again, with the person's own arguments: they were
+            // approved with the edit.
+            Some(Decision::Edit(edited)) => edited == arguments,
+            Some(Decision::Reject { .. }) | None => false,
+        }
     }
 }
 
@@ -55,23 +67,38 @@ impl<'a> Questions<'a> {
         Self { key, approver, all }
     }
 
-    /// Returns the decision about this call with its current arguments, made for another attempt,
-    /// by another approval around it, or before an interrupt of the tool itself.
-    pub(super) fn decision(&self, request: &ToolRequest) -> Option<Decision> {
-        self.all
-            .iter()
-            .filter(|question| self.is_own(question))
-            // The latest decision about these arguments counts.
-            .rev()
-            .find_map(|question| match &question.decision {
-                Some(decision) if question.is_about(request) => Some(decision.clone()),
-                // The call that was edited comes again, with the person's own arguments: they were
-                // approved with the edit.
-                Some(Decision::Edit(edited)) if *edited == *request.arguments() => {
-                    Some(Decision::Approve)
-                }
-                _ => None,
-            })
+    /// Returns what was decided about this call with its current arguments, by as many people as
+    /// it takes: for another attempt, by another approval around it, or before an interrupt of the
+    /// tool itself.
+    pub(super) fn decision(&self, request: &ToolRequest, people: usize) -> Option<Decision> {
+        // The latest decision about these arguments counts.
+        let latest = self.about(request).next()?;
+        if !latest.approves(request.arguments()) {
+            return latest.decision.clone();
+        }
+        // One is enough, whether the server knows who it was or not.
+        let is_enough = people == 1 || self.approvers(request).len() >= people;
+        is_enough.then_some(Decision::Approve)
+    }
+
+    /// Returns the names of those who have approved this call with its current arguments.
+    pub(super) fn approvers(&self, request: &ToolRequest) -> Vec<String> {
+        let mut names: Vec<_> = self
+            .about(request)
+            .take_while(|question| question.approves(request.arguments()))
+            .filter_map(|question| question.by.clone())
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Returns the decided questions to this approver about this call as it is, the latest first.
+    fn about(&self, request: &ToolRequest) -> impl Iterator<Item = &Question> {
+        let own = self.all.iter().rev();
+        let decided = own.filter(|question| self.is_own(question) && question.decision.is_some());
+        decided
+            .filter(|question| question.is_about(request) || question.approves(request.arguments()))
     }
 
     /// Returns the question to this approver that has no decision yet.
@@ -111,42 +138,71 @@ impl<'a> Questions<'a> {
     }
 
     /// Stores the decision about this call.
-    pub(super) fn decide(&mut self, request: &ToolRequest, decision: &Decision) {
+    pub(super) fn decide(
+        &mut self,
+        request: &ToolRequest,
+        decision: Decision,
+        resolution: &Resolution,
+    ) {
         let own = self.all.iter_mut().rev();
         let mut own = own.filter(|question| question.approver == *self.approver);
         if let Some(last) = own.next() {
-            last.decision = Some(decision.clone());
+            last.decision = Some(decision);
+            last.by.clone_from(&resolution.by);
         }
+        request.context().note_answer(resolution);
         self.store(request);
     }
 
-    /// Returns the error that asks about this call. `why` says what was wrong with the previous
-    /// resolution.
-    pub(super) fn ask(
-        &mut self,
+    /// Returns the question about this call as it is now. `except` are those who may not answer.
+    pub(super) fn interrupt(
+        &self,
         request: &ToolRequest,
         allows_edits: bool,
-        deny_after: Option<Duration>,
-        why: Option<String>,
-    ) -> Result<Error> {
-        let tool = request.name().to_owned();
-        let arguments = request.arguments().clone();
+        except: Option<Vec<String>>,
+    ) -> Interrupt {
         // The question is about what the call has; only what the approver reads of it is revealed.
         let shown = Reveals::arguments(request, self.approver);
-        let payload = json!({ "tool": tool, "arguments": shown });
         let schema = Decision::schema_for(
             request.declaration().map(|tool| tool.parameters()),
             allows_edits,
         );
-        let message = why.unwrap_or_else(|| format!("`{}` needs your approval", request.name()));
+        let approvers = self.approvers(request).join(", ");
+        let message = match &*approvers {
+            "" => format!("`{}` needs your approval", request.name()),
+            others => format!(
+                "`{}` was approved by {others}, and needs the approval of somebody else",
+                request.name()
+            ),
+        };
         let interrupt = Interrupt::new(self.name(request), "tool_call")
             .with_message(message)
             .with_response_schema(schema)
-            .with_payload(payload)
+            .with_payload(json!({ "tool": request.name(), "arguments": shown }))
             .for_answerer(self.approver.clone());
-        let first = self.open().map(|earlier| earlier.expiry.clone());
-        let interrupt = match first {
-            // A call that is asked about again has no more time, whatever its arguments are now.
+        match except {
+            Some(except) => interrupt.for_others_than(except),
+            None => interrupt,
+        }
+    }
+
+    /// Returns the error that asks this question about a call. `why` says what was wrong with the
+    /// previous resolution.
+    pub(super) fn ask(
+        &mut self,
+        request: &ToolRequest,
+        interrupt: Interrupt,
+        deny_after: Option<Duration>,
+        why: Option<String>,
+    ) -> Error {
+        let interrupt = match why {
+            Some(why) => interrupt.with_message(why),
+            None => interrupt,
+        };
+        // A call that is asked about again has no more time, whatever its arguments are now, and
+        // whether somebody has approved it meanwhile.
+        let earlier = self.open().or(self.about(request).next());
+        let interrupt = match earlier.map(|earlier| earlier.expiry.clone()) {
             Some(first) => interrupt.with_expiry_of(first),
             None => {
                 let at = deny_after.and_then(|time| SystemTime::now().checked_add(time));
@@ -161,14 +217,15 @@ impl<'a> Questions<'a> {
             .retain(|question| question.decision.is_some() || question.approver != *approver);
         self.all.push(Question {
             id: interrupt.id.clone(),
-            tool,
-            arguments,
+            tool: request.name().to_owned(),
+            arguments: request.arguments().clone(),
             approver: self.approver.clone(),
             expiry: interrupt.expiry.clone(),
             decision: None,
+            by: None,
         });
         self.store(request);
-        Ok(Error::interrupt(interrupt))
+        Error::interrupt(interrupt)
     }
 
     fn store(&self, request: &ToolRequest) {

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use opentelemetry::trace::SpanRef;
-use opentelemetry::{Context, KeyValue};
+use opentelemetry::{Context, KeyValue, StringValue, Value};
 use tower_agent::call::CallKind;
-use tower_agent::{ErrorKind, Request, ToolRequest, ToolResponse};
+use tower_agent::{ErrorKind, Request, RunContext, ToolRequest, ToolResponse};
 use tracing::{Span, info_span};
 
 use super::caller::Caller;
@@ -16,6 +16,7 @@ pub(crate) struct ToolRecord {
     /// `None` for a tool that is not declared: the model has made the name up.
     name: Option<String>,
     agent: String,
+    context: RunContext,
 }
 
 impl Recorded for ToolRequest {
@@ -51,6 +52,7 @@ impl Recorded for ToolRequest {
         ToolRecord {
             name: request.declaration().map(|tool| tool.name().to_owned()),
             agent: request.context().agent().to_owned(),
+            context: request.context().clone(),
         }
     }
 
@@ -83,6 +85,15 @@ impl Recorded for ToolRequest {
         if let (Some(span), Some(response), true) = (span, response, telemetry.has_content) {
             let result = response.value().to_string();
             span.set_attribute(KeyValue::new(attribute::TOOL_CALL_RESULT, result));
+        }
+        if let Some(span) = span {
+            // Who has approved a call is no content, and asked for where calls are audited.
+            let names = call.context.answered_by();
+            if !names.is_empty() {
+                let names: Vec<StringValue> = names.into_iter().map(StringValue::from).collect();
+                let names = Value::Array(names.into());
+                span.set_attribute(KeyValue::new(attribute::ANSWERED_BY, names));
+            }
         }
         // A call that waits has not been executed, and will be counted when it is.
         if ending.is_waiting || !telemetry.is_metered() {

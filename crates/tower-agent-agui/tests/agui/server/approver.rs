@@ -241,18 +241,19 @@ fn what_a_customer_says_meanwhile_closes_no_question_and_follows_the_answer() {
 }
 
 #[test]
-fn an_edit_that_does_not_fit_the_tool_is_asked_about_again() {
+fn an_edit_that_does_not_fit_the_tool_is_refused_at_once_and_the_question_stays() {
     let model = ScriptedModel::new([wants(5000), Turn::from_text("Done.")]);
     let refunds = Refunds::default();
     let server = AgUi::new(agent(&model, &refunds));
     let mut ada = Page::new("ada");
     ada.says(&server, "I want my money back.");
+    let question = questions(&server, &support()).remove(0);
     for edit in [json!({ "cents": -1 }), json!({ "euros": 5 }), json!("all")] {
-        let question = questions(&server, &support()).remove(0);
-        answer(&server, &question, support(), Decision::Edit(edit)).unwrap();
+        let refused = answer(&server, &question, support(), Decision::Edit(edit)).unwrap_err();
+        assert_eq!(refused.kind(), InputErrorKind::Invalid, "{refused}");
+        assert_eq!(questions(&server, &support()), [question.clone()]);
     }
     assert!(refunds.lock().unwrap().is_empty());
-    let question = questions(&server, &support()).remove(0);
     answer(&server, &question, support(), Decision::Approve).unwrap();
     assert_eq!(*refunds.lock().unwrap(), [5000]);
 }

@@ -1,14 +1,22 @@
 //! The questions of servers over HTTP: who sees them, who answers, and what is refused.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
 use bytes::Bytes;
+use futures::StreamExt;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tower::ServiceExt;
+use tower_agent::callback::before_tool;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent_agui::AgUi;
-use tower_agent_agui::conversations::{ConversationQuery, Inbox, InboxService, Inboxes, Roles};
-use tower_agent_middleware::approval::Decision;
+use tower_agent::{Agent, Resolution, Tool};
+use tower_agent_agui::conversations::{
+    ConversationKey, ConversationQuery, Inbox, InboxService, Inboxes, Roles,
+};
+use tower_agent_agui::{AgUi, Message, RunAgentInput};
+use tower_agent_middleware::approval::{Approval, Decision};
 
 use super::approver::{Page, Refunds, agent, answer, questions, support, wants, without_time};
 
@@ -308,4 +316,68 @@ async fn the_questions_of_several_servers_are_one_list_in_pages_and_each_goes_on
     assert_eq!(at_shop.questions.len(), 2);
     answer(&shop, &at_shop.questions[0], support(), Decision::Approve).unwrap();
     assert_eq!(*refunds.lock().unwrap(), [1]);
+}
+
+/// The order changes while it waits, and the customer lets the conversation go on without an
+/// answer. Sam, who is the customer, works in support.
+#[tokio::test]
+async fn an_answer_counts_for_what_was_shown_and_for_who_may_give_it() {
+    let cents = Arc::new(AtomicU32::new(10));
+    let refunds = Arc::<Mutex<Vec<Value>>>::default();
+    let (total, made) = (cents.clone(), refunds.clone());
+    let refund = Tool::function("refund", "", move |arguments: Value| {
+        made.lock().unwrap().push(arguments["cents"].clone());
+        "refunded"
+    });
+    let model = ScriptedModel::new([Turn::tool("refund", json!({})), Turn::from_text("Done.")]);
+    let approval = Approval::of_tools(["refund"]).by_role("support");
+    let approval = approval.not_by(|run| {
+        Some(ConversationKey::of(run)?.user.to_string())
+    });
+    let agent = Agent::builder(model)
+        .tool(refund)
+        .on_tool(before_tool(move |call| {
+            call.arguments_mut()["cents"] = total.load(Ordering::SeqCst).into();
+        }))
+        .on_tool(approval)
+        .build()
+        .unwrap();
+    let server = AgUi::builder(agent).allow_partial_history().build();
+    let says = async |messages: Vec<Message>| {
+        let input = RunAgentInput::new("my order", "run", messages);
+        let run = server.run_for("sam", input).await.unwrap();
+        run.for_each(|_| std::future::ready(())).await;
+    };
+    says(vec![Message::user("u1", "My money back.")]).await;
+    let inbox = InboxService::new(server.clone(), |parts| {
+        let name = parts.headers["x-role"].to_str().unwrap();
+        Roles::new(["support"]).named(name)
+    });
+    let shown = list(&inbox, "kim", "").await.body["questions"][0].clone();
+    cents.store(900_000, Ordering::SeqCst);
+    says(vec![]).await;
+
+    let yes = json!({ "approved": true });
+    let stale = post(&inbox, "kim", answering(&shown, yes.clone())).await;
+    assert_eq!(code(&stale), (404, "not_open"));
+    let asked = list(&inbox, "kim", "").await.body["questions"][0].clone();
+    assert_eq!(asked["payload"]["arguments"]["cents"], 900_000);
+    let own = post(&inbox, "sam", answering(&asked, yes.clone())).await;
+    assert_eq!(code(&own), (403, "forbidden"));
+    let unfit = json!({ "approved": true, "editedArgs": {} });
+    let unfit = post(&inbox, "kim", answering(&asked, unfit)).await;
+    assert_eq!(code(&unfit), (400, "invalid"));
+    assert_eq!(list(&inbox, "kim", "").await.body["questions"][0], asked);
+    assert_eq!(*refunds.lock().unwrap(), [] as [Value; 0]);
+
+    let app = asked["key"]["app"].as_str().unwrap();
+    let key = ConversationKey::new(app, "sam", "my order");
+    let id = asked["id"].as_str().unwrap();
+    let answer = Resolution::resolved(id, Decision::Approve);
+    let roles = Roles::new(["support"]).named("kim");
+    Inbox::answer(&server, key, roles, answer)
+        .await
+        .unwrap()
+        .await;
+    assert_eq!(*refunds.lock().unwrap(), [900_000]);
 }

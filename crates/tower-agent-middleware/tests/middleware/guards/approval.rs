@@ -591,3 +591,61 @@ async fn a_question_that_is_asked_again_has_no_more_time_and_denies_at_its_end()
     );
     assert!(log.take().is_empty());
 }
+
+/// An edit is the approval of its own arguments, and the other person sees them.
+#[tokio::test]
+async fn of_two_who_approve_the_second_sees_what_the_first_has_written() {
+    let log = Log::default();
+    let model = ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::from_text("done")]);
+    let agent = Agent::builder(model)
+        .tool(log.tool("wipe"))
+        .on_tool(Approval::of_tools(["wipe"]).allow_edits().by_two())
+        .build()
+        .unwrap();
+    let mut paused = agent.run("?").await.unwrap();
+    let edit = Decision::Edit(json!("tape"));
+    let steps = [
+        (Decision::Approve, None, "disk"),
+        (Decision::Approve, Some("sam"), "disk"),
+        (Decision::Approve, Some("sam"), "disk"),
+        (edit, Some("kim"), "tape"),
+        (Decision::Approve, Some("kim"), "tape"),
+    ];
+    for (decision, name, shown) in steps {
+        let mut answer = Resolution::resolved("agent/m1.0", decision);
+        answer.by = name.map(str::to_owned);
+        paused = resume(&agent, &paused, [answer]).await.unwrap();
+        let asked = &paused.interrupts()[0];
+        assert_eq!(asked.payload["arguments"], shown);
+        assert!(log.take().is_empty());
+    }
+    assert_eq!(
+        paused.interrupts()[0].except.as_deref(),
+        Some(&["kim".to_owned()][..])
+    );
+    let yes = Resolution::resolved("agent/m1.0", Decision::Approve).with_name("sam");
+    let done = resume(&agent, &paused, [yes]).await.unwrap();
+    assert_eq!(log.take(), ["wipe \"tape\""]);
+    let result = done
+        .messages()
+        .iter()
+        .find_map(|message| message.tool_results().next());
+    assert_eq!(result.unwrap().answered_by, ["sam", "kim", "sam"]);
+}
+
+#[tokio::test]
+async fn a_call_of_nobody_known_cannot_wait_for_somebody_else() {
+    let log = Log::default();
+    let model = ScriptedModel::new([Turn::tool("wipe", json!("disk")), Turn::from_text("done")]);
+    let agent = Agent::builder(model)
+        .tool(log.tool("wipe"))
+        .on_tool(Approval::of_tools(["wipe"]).not_by(|_| None))
+        .build()
+        .unwrap();
+    let done = agent.run("?").await.unwrap();
+    assert!(log.take().is_empty());
+    assert!(
+        results(&done)[0].contains("it is not known who"),
+        "{done:?}"
+    );
+}

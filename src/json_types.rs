@@ -11,19 +11,30 @@ const MAX_DEPTH: usize = 512;
 const MAX_STEPS: usize = 1_000_000;
 
 /// A value of a JSON type that its schema does not allow.
-pub(super) struct Misfit<'a> {
+pub(crate) struct Misfit<'a> {
     /// The field, such as `filter.dates[1]`; empty for the value as a whole.
-    pub(super) field: String,
-    pub(super) problem: String,
-    pub(super) expected: &'a Value,
+    pub(crate) field: String,
+    pub(crate) problem: String,
+    pub(crate) expected: &'a Value,
 }
 
 /// Finds a value whose JSON type `schema` does not allow at its place. `null` fits everywhere: it
 /// hides nothing. Keywords that are not about types are ignored.
-pub(super) fn misfit<'a>(value: &Value, schema: &'a Value) -> Option<Misfit<'a>> {
+pub(crate) fn misfit<'a>(value: &Value, schema: &'a Value) -> Option<Misfit<'a>> {
+    find(value, schema, false)
+}
+
+/// Finds a value that `schema` does not allow at its place, also by the fields that it requires or
+/// does not know, and by the values that it lists. For a value that no other reader checks.
+pub(crate) fn strict_misfit<'a>(value: &Value, schema: &'a Value) -> Option<Misfit<'a>> {
+    find(value, schema, true)
+}
+
+fn find<'a>(value: &Value, schema: &'a Value, is_strict: bool) -> Option<Misfit<'a>> {
     let mut check = TypeCheck {
         root: schema,
         steps: 0,
+        is_strict,
     };
     let found = check.fits(value, schema, 0).err();
     // A path begins with a dot while it is put together from the inside out.
@@ -37,6 +48,7 @@ pub(super) fn misfit<'a>(value: &Value, schema: &'a Value) -> Option<Misfit<'a>>
 struct TypeCheck<'a> {
     root: &'a Value,
     steps: usize,
+    is_strict: bool,
 }
 
 impl<'a> TypeCheck<'a> {
@@ -56,6 +68,11 @@ impl<'a> TypeCheck<'a> {
         };
         if !allows(keywords, value) {
             return Err(misfit(format!("invalid type: {}", type_of(value))));
+        }
+        if self.is_strict
+            && let Some(problem) = strict_problem(keywords, value)
+        {
+            return Err(misfit(problem));
         }
         // Keywords beside a reference apply as well, so it is not followed instead of them.
         if let Some(target) = self.target(keywords) {
@@ -236,6 +253,37 @@ fn is_named(keywords: &Map<String, Value>, value: &Value) -> bool {
             Some(tag) => fields.get(name) == Some(tag),
             None => true,
         })
+}
+
+/// Returns what is wrong with a value beside its type and what is in it.
+fn strict_problem(keywords: &Map<String, Value>, value: &Value) -> Option<String> {
+    if let Value::Object(fields) = value {
+        let mut required = list(keywords, "required").iter().filter_map(Value::as_str);
+        if let Some(missing) = required.find(|name| !fields.contains_key(*name)) {
+            return Some(format!("missing field `{missing}`"));
+        }
+        if !is_closed_for(keywords, value) {
+            let is_listed = |name: &String| properties(keywords).any(|(listed, _)| listed == name);
+            let unknown = fields.keys().find(|name| !is_listed(name))?;
+            return Some(format!("unknown field `{unknown}`"));
+        }
+    }
+    if let Some(number) = value.as_f64() {
+        let bound = |name| keywords.get(name).and_then(Value::as_f64);
+        let is_low = bound("minimum").is_some_and(|least| number < least);
+        let is_high = bound("maximum").is_some_and(|most| number > most);
+        let is_broken = keywords.get("type").and_then(Value::as_str) == Some("integer")
+            && number.fract() != 0.0;
+        if is_low || is_high || is_broken {
+            return Some(format!("{value} is not a number that it takes"));
+        }
+    }
+    let is_listed = match (keywords.get("const"), keywords.get("enum")) {
+        (Some(one), _) => one == value,
+        (None, Some(Value::Array(all))) => all.contains(value),
+        (None, _) => true,
+    };
+    (!is_listed && !value.is_null()).then(|| format!("{value} is not one of the choices"))
 }
 
 /// Returns whether an object has no field that closed keywords do not list.
