@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tower_agent::agent::CheckpointHead;
 use tower_agent::call::Request;
-use tower_agent::message::{Message, Messages, Role};
+use tower_agent::message::{Message, MessageId, Messages, Role};
 use tower_agent::{AgentRequest, Checkpoint};
 
 use crate::cache::{Cache, Entries, Known};
@@ -30,6 +30,9 @@ pub(super) struct SessionBody {
     open: Messages,
     #[serde(default)]
     pub(super) state: Map<String, Value>,
+    /// The id of the latest run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) run: Option<Arc<str>>,
 }
 
 /// Sessions that this process has used last.
@@ -54,6 +57,7 @@ impl Draft {
         entries: &Messages,
         checkpoint: &Checkpoint,
         state: Map<String, Value>,
+        run: Arc<str>,
     ) -> Self {
         let Checkpoint { head, messages } = checkpoint;
         let same = common(entries, messages);
@@ -65,6 +69,7 @@ impl Draft {
                 checkpoint: head.clone(),
                 open: messages.range(stays).cloned().collect(),
                 state,
+                run: Some(run),
             },
             entries,
             same,
@@ -164,6 +169,66 @@ fn common(one: &Messages, other: &Messages) -> usize {
         .zip(other.iter())
         .take_while(|(one, other)| one.id() == other.id() && one == other)
         .count()
+}
+
+/// What a session has of a request whose run id it knows.
+pub(super) enum Repeated {
+    /// The run has not answered: it goes on, and its messages are stored.
+    Open,
+    /// The run has answered.
+    Answered {
+        /// The conversation before the request.
+        before: Messages,
+        /// What the run has added.
+        added: Messages,
+    },
+    /// The run was another request's, or the conversation has gone on without its answer.
+    Other,
+}
+
+/// Finds a request in the conversation of its session, by the ids that [`identify`] gives.
+pub(super) fn repeated(request: &AgentRequest, stored: &Messages) -> Option<Repeated> {
+    let context = request.context();
+    let run = context.run_id();
+    let sent = request.messages();
+    let is_of_run = |message: &Message| {
+        let id = message.id().map(MessageId::to_shared);
+        id.is_some_and(|id| {
+            id.strip_prefix(run)
+                .is_some_and(|rest| rest.starts_with("-u"))
+        })
+    };
+    let at = stored
+        .iter()
+        .position(is_of_run)
+        .filter(|_| !sent.is_empty())?;
+    let is_same =
+        |one: &Message, other: &Message| one.role() == other.role() && one.parts() == other.parts();
+    let same = stored
+        .range(at)
+        .zip(sent)
+        .take_while(|(one, other)| is_same(one, other));
+    if same.count() != sent.len() {
+        return Some(Repeated::Other);
+    }
+    let after = at + sent.len();
+    let of_run = stored.range(after);
+    let added: Messages = of_run
+        .take_while(|message| message.role() != Role::User)
+        .cloned()
+        .collect();
+    let has_answered = added
+        .iter()
+        .next_back()
+        .is_some_and(|last| last.role() == Role::Assistant && last.tool_calls().next().is_none());
+    Some(if has_answered {
+        let before = stored.range(0).take(at).cloned().collect();
+        Repeated::Answered { before, added }
+    } else if after + added.len() == stored.len() {
+        Repeated::Open
+    } else {
+        Repeated::Other
+    })
 }
 
 /// Gives an id to each message of a request that has none, before the request is stored: the run

@@ -1,13 +1,15 @@
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tower_agent::call::Request;
+use tower_agent::call::{Origin, Request};
 use tower_agent::callback::Bundle;
-use tower_agent::error::{AnswerError, Error, ErrorKind, Result};
+use tower_agent::error::{AnswerError, Error, ErrorKind, Interrupt, Result};
 use tower_agent::message::{Messages, Role};
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
-use super::format::{Draft, FORMAT, identify, is_of};
+use super::format::{Draft, FORMAT, Repeated, identify, is_of, repeated};
 use super::layer::SessionConfig;
 use super::mark::Arrival;
 use super::not_stored::{NotStored, Unstored};
@@ -30,9 +32,20 @@ pub(super) struct Running {
     key: ConversationKey,
     /// The request of the run, which has its progress.
     request: AgentRequest,
+    /// The questions that are open until the run does something, and the number of messages then.
+    asked: Vec<Interrupt>,
+    length: usize,
     busy: Busy,
     runtime: Handle,
     is_done: bool,
+}
+
+/// The beginning of a run in its session.
+pub(super) enum Entered {
+    /// The run has its session, and the request follows the conversation.
+    Run(Box<Running>, AgentRequest),
+    /// A run of this id has had the request, and this is its response.
+    Answered(AgentResponse),
 }
 
 impl Running {
@@ -42,7 +55,7 @@ impl Running {
         key: ConversationKey,
         mut request: AgentRequest,
         mut entry: Arrival,
-    ) -> Result<(Self, AgentRequest)> {
+    ) -> Result<Entered> {
         let Ok(runtime) = Handle::try_current() else {
             let message = "a session needs a Tokio runtime";
             return Err(Error::new(ErrorKind::Other, message));
@@ -79,6 +92,20 @@ impl Running {
                 _ => {}
             }
         }
+        if entry == Arrival::New {
+            // A run counts once in its session, whoever delivers its request again.
+            match repeated(&request, &loaded.messages) {
+                None => {}
+                Some(Repeated::Open) => *request.messages_mut() = Messages::new(),
+                Some(Repeated::Answered { before, added }) => {
+                    let request = request.with_checkpoint(Checkpoint::new(before));
+                    let mut response = AgentResponse::new(added);
+                    request.mark(&mut response, None, Origin::Service);
+                    return Ok(Entered::Answered(response));
+                }
+                Some(Repeated::Other) => return Err(used(&key, request.context().run_id())),
+            }
+        }
         identify(&mut request, loaded.messages.len());
         // Another attempt repeats its resolutions, whose interrupts the first one may have closed.
         if entry != Arrival::Again {
@@ -88,15 +115,16 @@ impl Running {
         state.extend(request.context().state().snapshot());
         let checkpoint = asked(&mut request, &loaded, since);
         let resumes = checkpoint.messages.open_calls().next().is_some();
+        let run: Arc<str> = request.context().run_id().into();
         let claim = Claim {
             until: 0,
-            run: request.context().run_id().into(),
+            run: run.clone(),
             since,
             resumes,
             // A lost run is made again only if a journal had it.
             is_journaled: is_lost,
         };
-        let draft = Draft::new(&entries, &checkpoint, state.clone());
+        let draft = Draft::new(&entries, &checkpoint, state.clone(), run.clone());
         // The compare-and-swap that decides between two runs which have loaded the same version.
         let claimed = Lease::claim(
             config.store.clone(),
@@ -118,6 +146,7 @@ impl Running {
             }
         }
         let written = SessionState {
+            run,
             entries: draft.entries,
             resumes,
             is_journaled: is_lost,
@@ -136,11 +165,13 @@ impl Running {
             writer,
             key,
             request: request.clone(),
+            asked: checkpoint.head.interrupts,
+            length: checkpoint.messages.len(),
             busy,
             runtime,
             is_done: false,
         };
-        Ok((running, request))
+        Ok(Entered::Run(Box::new(running), request))
     }
 
     /// Returns the lease of the session.
@@ -160,6 +191,10 @@ impl Running {
         result: Result<AgentResponse>,
         checkpoint: Checkpoint,
     ) -> Result<AgentResponse> {
+        let checkpoint = match &result {
+            Ok(_) => checkpoint,
+            Err(_) => self.untouched(checkpoint),
+        };
         let result = match result {
             // A layer or callback has answered before the guard: no journal has taken the run over.
             Ok(_) if self.writer.is_lost().await => {
@@ -184,6 +219,15 @@ impl Running {
                 Err(Error::from(error).with_checkpoint(checkpoint))
             }
         }
+    }
+
+    /// Returns the checkpoint of a run that has failed or was dropped. If it has done nothing, as
+    /// that of a program which may not go on with the conversation, its questions stay open.
+    fn untouched(&self, mut checkpoint: Checkpoint) -> Checkpoint {
+        if checkpoint.messages.len() == self.length && checkpoint.head.interrupts.is_empty() {
+            checkpoint.head.interrupts.clone_from(&self.asked);
+        }
+        checkpoint
     }
 
     fn store(
@@ -212,7 +256,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.lease().stop_renewing();
         if !self.is_done {
-            let checkpoint = self.request.checkpoint();
+            let checkpoint = self.untouched(self.request.checkpoint());
             let state = self.request.context().state().snapshot();
             drop(self.store(checkpoint, state));
         }
@@ -251,6 +295,14 @@ fn asked(request: &mut AgentRequest, loaded: &Checkpoint, since: i64) -> Checkpo
     let open = checkpoint.head.interrupts.iter();
     request.add_resolutions(open.filter_map(|open| open.answer_at(time(since))));
     checkpoint
+}
+
+fn used(key: &ConversationKey, run: &str) -> Error {
+    let message = format!(
+        "session `{key}` has had another request under the run id `{run}`; give this one an id of its \
+         own"
+    );
+    Error::new(ErrorKind::Conflict, message)
 }
 
 fn in_use(key: &ConversationKey) -> Error {

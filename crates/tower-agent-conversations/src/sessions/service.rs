@@ -11,7 +11,7 @@ use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 use super::future::ResponseFuture;
 use super::layer::SessionConfig;
 use super::mark::{self, Arrival, SessionMark};
-use super::running::Running;
+use super::running::{Entered, Running};
 use crate::accepted::Accepted;
 use crate::key::ConversationKey;
 
@@ -70,7 +70,13 @@ async fn run<A: AgentService>(
     if entry == Arrival::Again {
         *request.messages_mut() = Messages::new();
     }
-    let (mut running, request) = Running::begin(&config, key, request, entry).await?;
+    let (mut running, request) = match Running::begin(&config, key, request, entry).await? {
+        Entered::Run(running, request) => (running, request),
+        Entered::Answered(response) => {
+            mark.ended();
+            return Ok(response);
+        }
+    };
     mark.stored();
     Accepted::tell(&request);
     // The clone shares the run's conversation, from which the progress is read if the call gives

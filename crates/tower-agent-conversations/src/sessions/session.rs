@@ -36,7 +36,7 @@ pub struct Session {
     pub state: Map<String, Value>,
     /// A run has the session, and its lease has not ended.
     pub is_running: bool,
-    /// The id of the run that has the session, or of a lost one that had it.
+    /// The id of the latest run: that which has the session, or waits.
     pub run: Option<Arc<str>>,
 }
 
@@ -70,7 +70,7 @@ impl Session {
         Ok(Self {
             version: stored.version,
             checkpoint: head.body.checkpoint(&entries),
-            run: head.claim.map(|claim| claim.run),
+            run: head.body.run,
             state: head.body.state,
             is_running,
         })

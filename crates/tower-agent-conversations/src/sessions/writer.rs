@@ -21,6 +21,8 @@ pub(super) struct Writer {
 
 /// The session as the run knows it.
 pub(super) struct SessionState {
+    /// The run's id.
+    pub(super) run: Arc<str>,
     /// The messages that are stored as entries.
     pub(super) entries: Messages,
     /// The run may start calls that were open before it.
@@ -83,7 +85,7 @@ impl Writer {
             // are still unknown. The session stays as that process left it, free for the next try.
             return self.lease.leave().await;
         }
-        let draft = Draft::new(&session.entries, checkpoint, state);
+        let draft = Draft::new(&session.entries, checkpoint, state, session.run.clone());
         let stored = self.lease.end(draft.record()?).await?;
         self.sessions
             .keep(&self.key, draft.known(&self.lease, stored));

@@ -70,9 +70,17 @@ impl Place for Sessions {
         &'a self,
         key: &'a ConversationKey,
     ) -> BoxFuture<'a, Result<AgentRequest, BoxError>> {
-        // The layer adds the outcomes.
-        let request = key.request(AgentRequest::default());
-        std::future::ready(Ok(request)).boxed()
+        async move {
+            // The layer adds the outcomes.
+            let request = key.request(AgentRequest::default());
+            // The run that waits goes on, and no other begins: a journal has it under its id.
+            let session = self.layer.load(key).await?;
+            Ok(match session.and_then(|session| session.run) {
+                Some(run) => request.with_run_id(run),
+                None => request,
+            })
+        }
+        .boxed()
     }
 }
 

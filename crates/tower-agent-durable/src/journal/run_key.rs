@@ -70,6 +70,7 @@ impl RunKey {
         let mut request = request.into().with_run_id(&*self.run);
         if self.user.is_some() {
             request.extensions_mut().insert(self.clone());
+            request = request.with_extension(self.clone());
         }
         request
     }

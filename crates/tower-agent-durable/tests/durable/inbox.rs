@@ -2,20 +2,24 @@
 //! by the same call.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
+use tower_agent::callback::before_tool;
 use tower_agent::message::Messages;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, Interrupt, Resolution, Tool};
+use tower_agent::{
+    Agent, AgentBuilder, AgentRequest, Error, Interrupt, Request, Resolution, Tool, ToolRequest,
+};
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_conversations::{
     ConversationKey, ConversationQuery, Inbox, Inboxes, Question, Refusal, RefusalKind, Roles,
     Session, SessionLayer,
 };
-use tower_agent_durable::journal::{Durable, RunStatus};
+use tower_agent_durable::journal::{Durable, RunQuery, RunStatus};
 
 use tower_agent_durable::{AgentInbox, Sqlite};
 use tower_agent_middleware::approval::{Approval, Decision};
@@ -43,6 +47,15 @@ fn support() -> Roles {
 }
 
 fn agent(approval: Approval, paid: &Count, journal: Option<&Sqlite>) -> Agent {
+    agent_with(approval, paid, journal, |agent| agent)
+}
+
+fn agent_with(
+    approval: Approval,
+    paid: &Count,
+    journal: Option<&Sqlite>,
+    change: impl FnOnce(AgentBuilder) -> AgentBuilder,
+) -> Agent {
     let model = ScriptedModel::new([
         Turn::tool("pay", json!({ "cents": 50 })),
         Turn::from_text("It is done."),
@@ -52,10 +65,8 @@ fn agent(approval: Approval, paid: &Count, journal: Option<&Sqlite>) -> Agent {
         counted.one();
         format!("paid {}", arguments["cents"])
     });
-    let mut agent = Agent::builder(model)
-        .name("payer")
-        .tool(pay)
-        .on_tool(approval);
+    let agent = Agent::builder(model).name("payer").tool(pay);
+    let mut agent = change(agent).on_tool(approval);
     if let Some(journal) = journal {
         agent = agent.global_callbacks(Durable::new(journal.clone()));
     }
@@ -407,4 +418,61 @@ async fn the_questions_of_threads_sessions_and_runs_of_one_database_are_one_list
     }
     assert_eq!(paid.get(), 3);
     assert!(questions(&inbox, &support()).await.is_empty());
+}
+
+/// A run of a session, with a journal: the session and the journal have one run that waits.
+#[tokio::test]
+async fn an_answer_goes_on_with_the_run_that_waits_and_its_tools_know_the_user() {
+    let (database, paid) = (Sqlite::in_memory().await.unwrap(), Count::default());
+    let users = Arc::<Mutex<Vec<String>>>::default();
+    let seen = users.clone();
+    let knows = before_tool(move |call: &mut ToolRequest| {
+        let key = call.context().extension::<ConversationKey>()?;
+        seen.lock().unwrap().push(key.user.to_string());
+        Ok::<_, Error>(())
+    });
+    let payer = agent_with(approval(DAY), &paid, Some(&database), |agent| {
+        agent.on_tool(knows)
+    });
+    let layer = SessionLayer::new(database.clone());
+    let key = ConversationKey::new("shop", "ada", "1");
+    let asks = key.request(AgentRequest::new("Pay.").with_run_id("run 1"));
+    layer.layer(payer.clone()).oneshot(asks).await.unwrap();
+    let inbox = AgentInbox::sessions(layer, "shop", payer);
+
+    let question = questions(&inbox, &support()).await.remove(0);
+    let yes = Resolution::resolved(&*question.id, Decision::Approve);
+    let run = inbox.answer(question.key, support(), yes).await.unwrap();
+    run.await;
+    assert_eq!(paid.get(), 1);
+    assert_eq!(*users.lock().unwrap(), ["ada"; 2]);
+    let session = Session::load(&database, &key).await.unwrap().unwrap();
+    assert_eq!(session.run.as_deref(), Some("run 1"));
+    let runs = database.runs().list(&RunQuery::new()).await.unwrap();
+    let runs: Vec<_> = runs.iter().map(|run| (&*run.id, run.status)).collect();
+    assert_eq!(runs, [("run 1", RunStatus::Completed)]);
+}
+
+/// Another version of the program, in which the agent has another name, is refused.
+#[tokio::test]
+async fn a_refused_program_leaves_a_session_waiting() {
+    let waiting = waiting(Place::Session, approval(DAY)).await;
+    let asked = waiting.open(Place::Session).await;
+    let renamed = agent_with(approval(DAY), &waiting.paid, None, |agent| {
+        agent.name("clerk")
+    });
+    let layer = SessionLayer::new(waiting.database.clone());
+    let key = ConversationKey::new("shop", "ada", "1");
+    let yes = Resolution::resolved(&asked[0].id, Decision::Approve);
+    for answers in [vec![], vec![yes]] {
+        let request = AgentRequest::default().with_resolutions(answers);
+        let run = layer.layer(renamed.clone()).oneshot(key.request(request));
+        run.await.unwrap_err();
+        assert_eq!(waiting.open(Place::Session).await, asked);
+    }
+    waiting
+        .answer(&asked[0].id, support(), Decision::Approve)
+        .await
+        .unwrap();
+    assert_eq!(waiting.paid.get(), 1);
 }

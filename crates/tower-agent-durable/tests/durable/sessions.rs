@@ -712,3 +712,42 @@ async fn an_answer_to_one_question_comes_with_the_outcome_of_another_that_has_ex
         ("One is paid.".into(), 1)
     );
 }
+
+/// As an idempotency key: a request that is delivered again has the same outcome, in another
+/// process too, and another one under its id is refused.
+#[tokio::test]
+async fn a_run_id_counts_once_in_a_session() {
+    let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
+    let agent = || {
+        let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::from_text("Paid.")]);
+        let agent = Agent::builder(model).tool(pay(&paid)).build().unwrap();
+        SessionLayer::new(store.clone()).layer(agent)
+    };
+    let asks = |text: &str, run: &str| key().request(AgentRequest::new(text).with_run_id(run));
+    let first = agent().oneshot(asks("Pay 7.", "order-7")).await.unwrap();
+    agent().oneshot(asks("Pay 8.", "order-8")).await.unwrap();
+    for _ in 0..2 {
+        let again = agent().oneshot(asks("Pay 7.", "order-7")).await.unwrap();
+        assert_eq!(again.messages(), first.messages());
+        let error = agent()
+            .oneshot(asks("Pay 9.", "order-7"))
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+    }
+    assert_eq!(paid.load(Ordering::SeqCst), 2);
+    assert_eq!(load(&store).await.checkpoint.messages.len(), 8);
+}
+
+/// The message stands once, and the run goes on where it has failed.
+#[tokio::test]
+async fn a_request_that_is_delivered_again_after_a_failure_goes_on() {
+    let store = store().await;
+    let model = ScriptedModel::new([busy(), Turn::from_text("Hello.")]);
+    let agent = Agent::builder(model).build().unwrap();
+    let agent = SessionLayer::new(store.clone()).layer(agent);
+    let asks = || key().request(AgentRequest::new("Hi.").with_run_id("run 1"));
+    agent.clone().oneshot(asks()).await.unwrap_err();
+    assert_eq!(agent.oneshot(asks()).await.unwrap().text(), "Hello.");
+    assert_eq!(texts(&load(&store).await), ["Hi.", "Hello."]);
+}

@@ -331,9 +331,7 @@ async fn an_answer_counts_for_what_was_shown_and_for_who_may_give_it() {
     });
     let model = ScriptedModel::new([Turn::tool("refund", json!({})), Turn::from_text("Done.")]);
     let approval = Approval::of_tools(["refund"]).by_role("support");
-    let approval = approval.not_by(|run| {
-        Some(ConversationKey::of(run)?.user.to_string())
-    });
+    let approval = approval.not_by(|run| Some(ConversationKey::of(run)?.user.to_string()));
     let agent = Agent::builder(model)
         .tool(refund)
         .on_tool(before_tool(move |call| {
