@@ -41,7 +41,11 @@ macro_rules! keeps_runs {
             }
 
             async fn earlier_steps(&self, run: &OpenRun) -> Result<Vec<StepId>, JournalError> {
-                tables::earlier_steps(self, run).await
+                // In a task as well: a run that is not polled, as one whose answer was accepted just
+                // now, would keep the connection for which it waits.
+                let database = self.clone();
+                let run = run.clone();
+                to_end(async move { tables::earlier_steps(&database, &run).await }).await
             }
 
             fn heartbeat(&self) -> Option<Duration> {
