@@ -83,8 +83,8 @@ impl RunContext {
     }
 
     /// Notes that this answer to a question about the tool call counts, so that the call's result
-    /// says [who](crate::message::ToolResult::answered_by) has answered. For a guard that keeps what
-    /// it has asked itself; [`ask`](Self::ask) does it.
+    /// says [who](crate::message::ToolResult::answered_by) has answered. For a guard that keeps
+    /// what it has asked itself; [`ask`](Self::ask) does it.
     pub fn note_answer(&self, answer: &Resolution) {
         let Some(name) = answer.by.as_ref().filter(|_| self.tool_call.is_some()) else {
             return;

@@ -62,9 +62,9 @@ use crate::store::{BoxStore, ConversationStore};
 /// called; so does one that answers an interrupt that is not open any more. One interrupt is
 /// therefore answered once.
 ///
-/// A [run id](tower_agent::AgentRequest::with_run_id) counts once in its session, as an idempotency key: a request
-/// that is delivered again has the response of the first, or goes on with it if there is none, and
-/// another request under its id is a conflict.
+/// A [run id](tower_agent::AgentRequest::with_run_id) counts once in its session, as an idempotency
+/// key: a request that is delivered again has the response of the first, or goes on with it if
+/// there is none, and another request under its id is a conflict.
 ///
 /// If the process dies, the session is free when its [lease](Self::lease) has ended, and it has the
 /// run's request. Calls that the lost run may have started are not repeated: the model reads that

@@ -41,8 +41,8 @@ macro_rules! keeps_runs {
             }
 
             async fn earlier_steps(&self, run: &OpenRun) -> Result<Vec<StepId>, JournalError> {
-                // In a task as well: a run that is not polled, as one whose answer was accepted just
-                // now, would keep the connection for which it waits.
+                // In a task as well: a run that is not polled, as one whose answer was accepted
+                // just now, would keep the connection for which it waits.
                 let database = self.clone();
                 let run = run.clone();
                 to_end(async move { tables::earlier_steps(&database, &run).await }).await

@@ -70,8 +70,8 @@
 //! By default the user of the run answers, which protects the user from the model. For a call by
 //! which the user profits, such as a refund, let somebody else answer:
 //! [`Approval::of_tools(["refund"]).by_role("support")`](Approval::by_role). Whoever has the role
-//! may be the user as well: [`not_by`](Approval::not_by) keeps people from approving their own calls,
-//! and [`by_two`](Approval::by_two) asks two. Who has answered is in the
+//! may be the user as well: [`not_by`](Approval::not_by) keeps people from approving their own
+//! calls, and [`by_two`](Approval::by_two) asks two. Who has answered is in the
 //! [result](tower_agent::message::ToolResult::answered_by) of the call.
 //!
 //! # Where to register it
