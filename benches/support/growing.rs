@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use futures::StreamExt;
 use serde_json::json;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 use tower::{ServiceExt, service_fn};
 use tower_agent::message::ToolCall;
 use tower_agent::{
@@ -174,17 +174,21 @@ fn turns_of_thread(turns: usize) -> Box<dyn FnMut()> {
 
 /// One run with so many results of tools, each of which is saved before it is sent.
 fn results_in_memory(results: usize) -> Box<dyn FnMut()> {
-    results_in_thread(results, MemoryConversations::new())
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    results_in_thread(results, runtime, MemoryConversations::new())
 }
 
 fn results_in_sqlite(results: usize) -> Box<dyn FnMut()> {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let database = runtime.block_on(Sqlite::in_memory()).unwrap();
-    results_in_thread(results, database)
+    results_in_thread(results, runtime, database)
 }
 
-fn results_in_thread(results: usize, store: impl ConversationStore) -> Box<dyn FnMut()> {
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+fn results_in_thread(
+    results: usize,
+    runtime: Runtime,
+    store: impl ConversationStore,
+) -> Box<dyn FnMut()> {
     let agent = work::agent(results).build().unwrap();
     let server = AgUi::builder(agent).threads(store).build();
     let threads = AtomicUsize::new(0);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientConfig,
-    ElicitationCapability, Implementation, ProtocolVersion,
+    ElicitationCapability, Implementation, InputRequiredResult, ProtocolVersion,
 };
 use rmcp::service::{RoleClient, RunningService};
 use rmcp::{ClientLifecycleMode, ClientServiceExt};
@@ -47,7 +47,23 @@ struct Asked {
     clerk: &'static str,
     amount: u64,
     state: String,
+    /// The id of the question.
+    key: String,
     is_open: bool,
+}
+
+impl Asked {
+    fn read(clerk: &'static str, amount: u64, asked: InputRequiredResult) -> Self {
+        let questions = asked.input_requests.unwrap();
+        let key = questions.keys().next().unwrap().clone();
+        Self {
+            clerk,
+            amount,
+            state: asked.request_state.unwrap(),
+            key,
+            is_open: true,
+        }
+    }
 }
 
 /// A call that goes on after a question.
@@ -106,7 +122,7 @@ fn answer(asked: &Asked, known: &[Asked], rng: &mut Rng) -> Answer {
         clerk: asked.clerk,
         amount: asked.amount,
         state: Some(asked.state.clone()),
-        key: format!("{}/m1.0", asked.clerk),
+        key: asked.key.clone(),
         answer: Some(json!({ "action": "accept", "content": { "approved": true } })),
     };
     for _ in 0..rng.below(3) {
@@ -163,13 +179,7 @@ async fn a_payment_needs_an_approval_of_its_own() {
             let CallToolResponse::InputRequired(asked) = response else {
                 panic!("{response:?}")
             };
-            let state = asked.request_state.unwrap();
-            known.push(Asked {
-                clerk,
-                amount,
-                state,
-                is_open: true,
-            });
+            known.push(Asked::read(clerk, amount, asked));
         } else {
             let asked = known[rng.below(known.len())].clone();
             let Answer {
@@ -188,8 +198,8 @@ async fn a_payment_needs_an_approval_of_its_own() {
                 .iter_mut()
                 .find(|call| Some(&call.state) == state.as_ref());
             let of = of.filter(|call| call.is_open && call.clerk == clerk && call.amount == amount);
-            let is_approval = key == format!("{clerk}/m1.0")
-                && answer.is_some_and(|answer| answer["content"]["approved"] == true);
+            let is_yes = answer.is_some_and(|answer| answer["content"]["approved"] == true);
+            let is_approval = is_yes && of.as_ref().is_some_and(|asked| asked.key == key);
             match (&of, state.is_some()) {
                 (None, true) => assert!(response.is_err(), "{response:?}"),
                 _ => assert!(response.is_ok(), "{response:?}"),
@@ -201,13 +211,7 @@ async fn a_payment_needs_an_approval_of_its_own() {
                 }
             }
             if let Ok(CallToolResponse::InputRequired(asked)) = response {
-                let state = asked.request_state.unwrap();
-                known.push(Asked {
-                    clerk,
-                    amount,
-                    state,
-                    is_open: true,
-                });
+                known.push(Asked::read(clerk, amount, asked));
             }
         }
         assert_eq!(*paid.lock().unwrap(), expected, "input {input}");

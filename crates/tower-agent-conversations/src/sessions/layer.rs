@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use tower_layer::Layer;
 
+use super::config::SessionConfig;
 use super::format::{FORMAT, Sessions};
 use super::service::SessionService;
 use super::session::Session;
@@ -98,14 +99,6 @@ use crate::store::{BoxStore, ConversationStore};
 /// response, and a method to store it later.
 #[derive(Clone)]
 pub struct SessionLayer(SessionConfig);
-
-/// The store of sessions, and its settings.
-#[derive(Clone)]
-pub(super) struct SessionConfig {
-    pub(super) store: BoxStore,
-    pub(super) terms: Terms,
-    pub(super) sessions: Sessions,
-}
 
 impl SessionLayer {
     /// Creates a layer with a store.

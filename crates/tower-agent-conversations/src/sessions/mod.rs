@@ -2,6 +2,7 @@
 //!
 //! Conversations whose caller is trusted: whatever the program sends counts.
 
+mod config;
 mod format;
 mod future;
 mod layer;

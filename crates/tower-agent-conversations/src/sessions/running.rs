@@ -9,8 +9,8 @@ use tower_agent::error::{AnswerError, Error, ErrorKind, Interrupt, Result};
 use tower_agent::message::{Messages, Role};
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
+use super::config::SessionConfig;
 use super::format::{Draft, FORMAT, Repeated, identify, is_of, repeated};
-use super::layer::SessionConfig;
 use super::mark::Arrival;
 use super::not_stored::{NotStored, Unstored};
 use super::open_calls::{OpenCalls, without_journal};

@@ -8,8 +8,8 @@ use tower_agent::error::{BoxError, Error, ErrorKind, Result};
 use tower_agent::message::Messages;
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
+use super::config::SessionConfig;
 use super::future::ResponseFuture;
-use super::layer::SessionConfig;
 use super::mark::{self, Arrival, SessionMark};
 use super::running::{Entered, Running};
 use crate::accepted::Accepted;
