@@ -87,21 +87,18 @@ impl IdPart {
     /// whole message.
     #[must_use]
     pub fn split(id: &str) -> Option<(&str, Self)> {
-        let read: [fn(&str) -> Option<(&str, Self)>; 6] = [
-            Self::split_result,
-            Self::split_task,
-            |id| Some((id.strip_suffix("-repair")?, Self::Repair)),
-            |id| {
+        Self::split_result(id)
+            .or_else(|| Self::split_task(id))
+            .or_else(|| Some((id.strip_suffix("-repair")?, Self::Repair)))
+            .or_else(|| {
                 let (message, index) = id.rsplit_once("-t")?;
                 Some((message, Self::Call(digits(index)?)))
-            },
-            |id| {
+            })
+            .or_else(|| {
                 let (message, number) = id.rsplit_once("-r")?;
                 Some((message, Self::Reasoning(digits(number)?)))
-            },
-            Self::split_version,
-        ];
-        read.iter().find_map(|read| read(id))
+            })
+            .or_else(|| Self::split_version(id))
     }
 
     fn split_result(id: &str) -> Option<(&str, Self)> {

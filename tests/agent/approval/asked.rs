@@ -88,7 +88,7 @@ async fn an_answer_is_none_to_a_question_that_was_asked_anew() {
 
         // Asked again with nothing changed, it is the same question.
         let again = resume(&agent, &first, []).await;
-        assert_eq!(again.interrupts(), [seen.clone()]);
+        assert_eq!(again.interrupts(), std::slice::from_ref(&seen));
 
         shop.total.store(900_000, Ordering::SeqCst);
         let changed = resume(&agent, &again, []).await;
@@ -97,7 +97,7 @@ async fn an_answer_is_none_to_a_question_that_was_asked_anew() {
         assert_ne!(asked.id, seen.id);
         assert_eq!(asked.expiry, seen.expiry, "the first time goes on");
         let left = resume(&agent, &changed, [yes(&seen)]).await;
-        assert_eq!(left.interrupts(), [asked.clone()]);
+        assert_eq!(left.interrupts(), std::slice::from_ref(&asked));
         assert_eq!(*shop.refunds.lock().unwrap(), [] as [Value; 0]);
 
         let done = resume(&agent, &left, [yes(&asked)]).await;

@@ -6,12 +6,13 @@ use tower_agent::AgentRequest;
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use tower_agent_conversations::StoreError;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 
 /// The maximum length of the name of a user, in bytes.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 const MAX_NAME: usize = 512;
 
 /// The maximum length of the id of a run or a step, in bytes.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(super) const MAX_ID: usize = 1024;
 
 /// Identifies a run in a journal: the run id of its request, and the user whom it belongs to.

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use tower_agent_conversations::{StoreError, to_json};
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 
 /// The name of a step of a run. It depends on the place of the step in the run, not on time, so a
 /// run that is started again gives a step the same name.
