@@ -14,7 +14,9 @@ const MAX_LEVELS: usize = 127;
 /// Fails if it is nested too deeply to be read again: stored, it would make all that is stored with
 /// it unreadable.
 pub fn to_json(data: &impl Serialize) -> Result<String, StoreError> {
-    let text = serde_json::to_string(data).map_err(StoreError::data)?;
+    let mut text = serde_json::to_string(data).map_err(StoreError::data)?;
+    // A store in memory keeps it as it is.
+    text.shrink_to_fit();
     if is_too_deep(&text) {
         let why = format!("JSON nested more than {MAX_LEVELS} levels deep could not be read again");
         return Err(StoreError::data(why));

@@ -143,6 +143,8 @@ struct LastWrite {
     length: usize,
     /// Names the entries.
     entries: Arc<str>,
+    /// Nothing was written yet.
+    is_first: bool,
     has_ended: bool,
 }
 
@@ -172,6 +174,7 @@ impl Lease {
                 is_waiting: record.is_waiting,
                 length: known.length,
                 entries: known.entries,
+                is_first: true,
                 has_ended: false,
             }),
             run,
@@ -380,20 +383,21 @@ impl Leased {
             .leased_until(leased_until)
             .expires_at(expires_at);
         let length = append.from + append.entries.len();
-        let put = self
-            .store
-            .append(&self.key, written.version, append.clone());
-        let version = match put.await {
+        // Kept for another try, but not of the first write: nothing can have been lost before it,
+        // and it may have all that a client has sent.
+        let again = (!written.is_first).then(|| append.clone());
+        let put = self.store.append(&self.key, written.version, append);
+        let version = match (put.await, again) {
             // An earlier write of this run may have been made although its answer was lost. Without
             // this look, the run would take itself for another one and lose its conversation.
-            Err(error) if error.is_conflict() => match self.own().await? {
+            (Err(error), Some(append)) if error.is_conflict() => match self.own().await? {
                 // The last write of a run is the only one without a claim: it was this one.
                 Some((version, false)) if claim.is_none() => Ok(version),
-                // LastWrite again from the same entry on, whatever the lost write has added.
+                // Written again from the same entry on, whatever the lost write has added.
                 Some((version, _)) => self.store.append(&self.key, version, append).await,
                 None => Err(error),
             },
-            put => put,
+            (put, _) => put,
         };
         let version = match version {
             Err(error) if error.is_conflict() => {
@@ -410,6 +414,7 @@ impl Leased {
             is_waiting: record.is_waiting,
             length,
             entries,
+            is_first: false,
             has_ended: false,
         };
         Ok(())

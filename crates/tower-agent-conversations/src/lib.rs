@@ -90,6 +90,7 @@
 mod accepted;
 mod busy;
 mod cache;
+mod entry;
 mod error;
 mod head;
 mod inbox;
@@ -100,14 +101,18 @@ mod lease;
 mod lock;
 mod memory;
 mod query;
+mod question;
+mod refusal;
+mod roles;
 mod sessions;
 mod store;
 mod threads;
 mod time;
 
 pub use self::accepted::Accepted;
+pub use self::entry::message_of_entry;
 pub use self::error::StoreError;
-pub use self::inbox::{Continuation, Inbox, Inboxes, Question, QuestionPage};
+pub use self::inbox::{Continuation, Inbox, Inboxes};
 #[cfg(feature = "http")]
 #[cfg_attr(docsrs, doc(cfg(feature = "http")))]
 pub use self::inbox::{InboxService, ResponseFuture as InboxFuture};
@@ -115,14 +120,17 @@ pub use self::json::to_json;
 pub use self::key::ConversationKey;
 pub use self::memory::MemoryConversations;
 pub use self::query::{ConversationInfo, ConversationQuery};
+pub use self::question::{Question, QuestionPage};
+pub use self::refusal::{InputPart, Refusal, RefusalKind};
+pub use self::roles::Roles;
 pub use self::sessions::{
     NotStored, OpenCalls, ResponseFuture, Session, SessionLayer, SessionService,
 };
-pub use self::store::{Append, ConversationStore, StoredConversation, message_of_entry};
+pub use self::store::{Append, ConversationStore, StoredConversation};
 pub use self::threads::{
-    Begun, ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, InputPart, InterruptIds,
-    Keeper, MissedMessage, Progress, Refusal, RefusalKind, Roles, Save, Saving, SealKey, SealKeys,
-    ShownForm, ShownMessage, ShownThread, Thread, Threads,
+    Begun, ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, InterruptIds, Keeper,
+    MissedMessage, Progress, Save, Saving, SealKey, SealKeys, ShownForm, ShownMessage, ShownThread,
+    Thread, Threads,
 };
 
 /// The README's example, so that it compiles.

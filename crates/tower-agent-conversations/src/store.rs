@@ -7,11 +7,9 @@ use futures_util::future::BoxFuture;
 
 use crate::busy::Busy;
 use crate::error::StoreError;
-use crate::json::to_json;
 use crate::key::ConversationKey;
-use crate::kind::{SESSION, THREAD};
+use crate::kind::SESSION;
 use crate::query::{ConversationInfo, ConversationQuery};
-use crate::threads::Entry;
 
 /// Stores conversations, each as a head and a list of entries.
 ///
@@ -204,20 +202,6 @@ impl StoredConversation {
         self.entries = entries;
         self
     }
-}
-
-/// Returns the message of a stored entry, as JSON, for a journal that refers to it. An entry of a
-/// thread may have none.
-///
-/// # Errors
-///
-/// Fails if the entry is not of this [kind](Append::kind).
-pub fn message_of_entry(kind: &str, entry: &str) -> Result<Option<String>, StoreError> {
-    if kind != THREAD {
-        return Ok(Some(entry.to_owned()));
-    }
-    let entry: Entry = serde_json::from_str(entry).map_err(StoreError::data)?;
-    entry.message.map(|message| to_json(&message)).transpose()
 }
 
 /// One atomic write to a conversation.

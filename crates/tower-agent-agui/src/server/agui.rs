@@ -313,7 +313,7 @@ impl AgUi {
     ///
     /// ```
     /// use tower_agent_agui::AgUi;
-    /// use tower_agent_agui::conversations::{Roles, ConversationKey};
+    /// use tower_agent_agui::conversations::{ConversationKey, Roles};
     /// # use tower_agent::Agent;
     /// # use tower_agent::testing::ScriptedModel;
     ///
@@ -321,7 +321,7 @@ impl AgUi {
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
     /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
     /// let server = AgUi::builder(agent).name("shop").build();
-    /// let key = ConversationKey::new("shop", "thread 1").with_principal(Some("ada".into()));
+    /// let key = ConversationKey::new("shop", "ada", "thread 1");
     /// assert!(server.show(key, Roles::default()).await?.is_none());
     /// # Ok(())
     /// # }

@@ -266,7 +266,7 @@ impl AgUiBuilder {
     /// [`max_body_size`](Self::max_body_size).
     ///
     /// ```
-    /// use tower_agent_agui::{AgUi, threads::SealKey};
+    /// use tower_agent_agui::{AgUi, conversations::SealKey};
     /// # use tower_agent::Agent;
     /// # use tower_agent::testing::ScriptedModel;
     ///

@@ -20,11 +20,11 @@ use tower_agent::error::{BoxError, Resolution};
 use tower_service::Service;
 
 use super::Inbox;
-use super::question::Question;
 use crate::key::ConversationKey;
 use crate::query::{ConversationInfo, ConversationQuery};
-use crate::threads::Roles;
-use crate::threads::{Refusal, RefusalKind};
+use crate::question::Question;
+use crate::refusal::{Refusal, RefusalKind};
+use crate::roles::Roles;
 use crate::time::{millis, time};
 
 /// The maximum size of a body, in bytes.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, try_join_all};
 use tower_agent::error::Resolution;
 
-use super::question::{Question, QuestionPage};
 use super::{Continuation, Inbox};
 use crate::key::ConversationKey;
 use crate::query::{ConversationInfo, ConversationQuery};
-use crate::threads::Roles;
-use crate::threads::{InputPart, Refusal, RefusalKind};
+use crate::question::{Question, QuestionPage};
+use crate::refusal::{InputPart, Refusal, RefusalKind};
+use crate::roles::Roles;
 
 /// Several inboxes as one.
 ///

@@ -6,7 +6,6 @@
 #[cfg(feature = "http")]
 mod http;
 mod inboxes;
-mod question;
 
 use std::fmt;
 use std::future::Future;
@@ -20,11 +19,11 @@ use tower_agent::error::Resolution;
 #[cfg(feature = "http")]
 pub use self::http::{InboxService, ResponseFuture};
 pub use self::inboxes::Inboxes;
-pub use self::question::{Question, QuestionPage};
 use crate::key::ConversationKey;
 use crate::query::ConversationQuery;
-use crate::threads::Refusal;
-use crate::threads::Roles;
+use crate::question::QuestionPage;
+use crate::refusal::Refusal;
+use crate::roles::Roles;
 
 /// The open questions of conversations for others than their users: those [for a
 /// role](tower_agent::Interrupt::for_role).

@@ -7,10 +7,10 @@ use tower_agent::message::{IdPart, MediaSource, Message, MessageId, Part, Role};
 
 use super::allowed::Allowed;
 use super::client::{ClientCall, ClientMessage, ClientRole};
-use super::refusal::{InputPart, Refusal, RefusalKind};
 use super::shown::ShownForm;
 use super::thread::{Entry, Speaker, Thread};
 use super::urls::Urls;
+use crate::refusal::{InputPart, Refusal, RefusalKind};
 
 /// Reads the client's messages. Tool calls and results become notes for the model, in the user's
 /// name.

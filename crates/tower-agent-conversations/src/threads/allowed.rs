@@ -1,5 +1,5 @@
-use super::refusal::{InputPart, Refusal};
 use super::urls::UrlRule;
+use crate::refusal::{InputPart, Refusal};
 
 /// The exceptions that a server allows its clients.
 #[derive(Clone, Debug, Default)]

@@ -7,9 +7,9 @@ use tower_agent::error::Resolution;
 use tower_agent::message::{Message, Messages, Part};
 
 use super::progress::Progress;
-use super::refusal::Refusal;
-use super::roles::Roles;
 use super::shown::ShownForm;
+use crate::refusal::Refusal;
+use crate::roles::Roles;
 
 /// One message in the input of a client, in the form of its protocol.
 ///

@@ -12,12 +12,12 @@ use super::allowed::Allowed;
 use super::client::{ClientInput, ClientMessage};
 use super::entry_set::EntrySet;
 use super::reader::Mark;
-use super::refusal::{InputPart, Refusal, RefusalKind};
 use super::results::Results;
 use super::sent::Sent;
 use super::shown::MissedMessage;
 use super::thread::{Answered, Entry, OpenInterrupt, Speaker, Thread};
 use super::urls::Urls;
+use crate::refusal::{InputPart, Refusal, RefusalKind};
 
 /// The start of a run.
 #[derive(Debug)]

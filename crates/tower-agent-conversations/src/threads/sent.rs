@@ -10,11 +10,11 @@ use super::allowed::Allowed;
 use super::client::{ClientMessage, ClientRole};
 use super::entry_set::EntrySet;
 use super::reader::Mark;
-use super::refusal::{InputPart, Refusal, RefusalKind};
 use super::results::Results;
 use super::shown::ShownForm;
 use super::thread::{Entry, Speaker, Thread};
 use super::urls::Urls;
+use crate::refusal::{InputPart, Refusal, RefusalKind};
 
 /// The number of messages that are searched linearly.
 const FEW: usize = 8;

@@ -18,7 +18,7 @@ use tower_agent::error::Answerer;
 /// With the [name](Self::named) of the sender, the answers that it gives have the name:
 ///
 /// ```
-/// use tower_agent_threads::Roles;
+/// use tower_agent_conversations::Roles;
 ///
 /// let roles = Roles::new(["support"]).named("sam");
 /// assert_eq!(roles.name(), Some("sam"));
