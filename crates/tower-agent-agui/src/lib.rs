@@ -53,7 +53,7 @@
 //!
 //! | with | guarantee |
 //! |---|---|
-//! | a store (default: [`MemoryConversations`](threads::MemoryConversations), in this process) | an answer is claimed before the run starts, and a tool result is saved before the client receives it. Of concurrent requests for one thread only one runs, and **an approved call runs at most once**, even if the run fails, the client disconnects or the process dies |
+//! | a store (default: [`MemoryConversations`](conversations::MemoryConversations), in this process) | an answer is claimed before the run starts, and a tool result is saved before the client receives it. Of concurrent requests for one thread only one runs, and **an approved call runs at most once**, even if the run fails, the client disconnects or the process dies |
 //! | [`stateless`](AgUiBuilder::stateless) and a key | the same within one process: another process with the key, or this one after a restart, accepts an answer again |
 //! | [`principal`](AgUiBuilder::principal) | a thread belongs to its principal; to others it is unknown |
 //! | no principal | any client that knows the id of a thread can continue it and answer its interrupts: use ids that cannot be guessed, or serve one user |
@@ -74,8 +74,8 @@
 //! for, and its run ends as one that has succeeded. [`AgUi::questions`] lists the open questions of
 //! all threads for those who have a role, and [`AgUi::answer`] goes on in the server, without the
 //! client. With its next run the client receives what it has missed: the tool's result and what the
-//! agent has said. [`InboxService`](threads::InboxService) is both over HTTP. The guide [staff
-//! approves](guide::staff_approves) has the whole.
+//! agent has said. [`InboxService`](conversations::InboxService) is both over HTTP. The guide
+//! [staff approves](guide::staff_approves) has the whole.
 //!
 //! # Several devices
 //!

@@ -190,7 +190,7 @@ impl AgUiBuilder {
     }
 
     /// Sets the store of the threads. Defaults to
-    /// [`MemoryConversations::new`](crate::threads::MemoryConversations::new).
+    /// [`MemoryConversations::new`](crate::conversations::MemoryConversations::new).
     ///
     /// Servers that share a store need different [names](Self::name), unless they serve the same
     /// agent.
@@ -226,7 +226,7 @@ impl AgUiBuilder {
     /// Sets which URLs a client may put into a message, for images, audio and documents. Defaults
     /// to public ones: `https`, and a host that is neither an address, nor a local name, nor one at
     /// which a provider keeps files. The function decides alone; see
-    /// [`Threads::allow_urls`](crate::threads::Threads::allow_urls).
+    /// [`Threads::allow_urls`](crate::conversations::Threads::allow_urls).
     ///
     /// ```
     /// use tower_agent_agui::AgUi;

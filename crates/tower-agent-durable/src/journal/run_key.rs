@@ -21,9 +21,9 @@ pub(super) const MAX_ID: usize = 1024;
 /// the other's. Take it from what the server knows, such as a login, and never from what the client
 /// says. The run id may come from the client of a user.
 ///
-/// A run in a [session](crate::ConversationKey) or a thread belongs to its user. The request of any
-/// other run takes one from [`request`](Self::request); without, the run is nobody's, and all who
-/// know its id share it. A text is the key of such a run.
+/// A run in a [session](tower_agent_conversations::ConversationKey) or a thread belongs to its
+/// user. The request of any other run takes one from [`request`](Self::request); without, the run
+/// is nobody's, and all who know its id share it. A text is the key of such a run.
 ///
 /// ```
 /// use tower_agent::AgentRequest;
