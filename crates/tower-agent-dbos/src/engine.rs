@@ -484,13 +484,15 @@ fn saved(request: &AgentRequest) -> Result<Input, DbosError> {
     // The key is in the workflow's id.
     let mut extensions = request.extensions().clone();
     extensions.remove::<RunKey>();
+    let mut of_run = request.context().extensions().clone();
+    of_run.remove::<RunKey>();
     let what = if !request.tools().is_empty() {
         "the tools"
     } else if request.answer_format().is_some() {
         "the answer format"
     } else if request.has_callbacks() {
         "the callbacks"
-    } else if !extensions.is_empty() || !request.context().extensions().is_empty() {
+    } else if !extensions.is_empty() || !of_run.is_empty() {
         "the extensions"
     } else {
         return Ok(Input::new(request)?);

@@ -224,13 +224,15 @@ fn saved(mut request: AgentRequest) -> Result<(RunKey, SavedRequest), RestateErr
     let key = request.extensions_mut().remove::<RunKey>();
     let user = key.and_then(|key| key.user.clone());
     let key = RunKey::new(request.context().run_id()).with_user(user);
+    let mut of_run = request.context().extensions().clone();
+    of_run.remove::<RunKey>();
     let what = if !request.tools().is_empty() {
         "the tools"
     } else if request.answer_format().is_some() {
         "the answer format"
     } else if request.has_callbacks() {
         "the callbacks"
-    } else if !request.extensions().is_empty() || !request.context().extensions().is_empty() {
+    } else if !request.extensions().is_empty() || !of_run.is_empty() {
         "the extensions"
     } else {
         return Ok((key, SavedRequest::from(&request)));

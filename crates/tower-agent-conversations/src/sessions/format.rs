@@ -60,7 +60,12 @@ impl Draft {
         run: Arc<str>,
     ) -> Self {
         let Checkpoint { head, messages } = checkpoint;
-        let same = common(entries, messages);
+        // Nearly always a run has only added messages.
+        let same = if messages.continues(entries) {
+            entries.len()
+        } else {
+            common(entries, messages)
+        };
         let stays = settled(messages, same);
         let mut entries = messages.clone();
         entries.truncate(stays);

@@ -172,7 +172,8 @@ impl<'a> ServedCall<'a> {
         for interrupt in &checkpoint.head.interrupts {
             let question = form::question(interrupt).ok_or_else(cannot_ask)?;
             let question = InputRequest::Elicitation(ElicitRequest::new(question));
-            requests.insert(interrupt.id.clone(), question);
+            let key = key_in(&checkpoint.head.interrupts, interrupt);
+            requests.insert(key.to_owned(), question);
         }
         let name = self.served.declaration().name();
         let state = self
@@ -208,6 +209,20 @@ impl<'a> ServedCall<'a> {
     }
 }
 
+/// Returns the key under which a client answers one of these interrupts: the name that the tool has
+/// chosen. What was shown is in the sealed state that comes back with the answer, and nobody
+/// answers a question with the state of another.
+fn key_in<'a>(interrupts: &[Interrupt], interrupt: &'a Interrupt) -> &'a str {
+    let with_name = interrupts
+        .iter()
+        .filter(|other| other.name == interrupt.name);
+    if with_name.count() == 1 {
+        &interrupt.name
+    } else {
+        &interrupt.id
+    }
+}
+
 /// Returns the resolutions of the interrupts that the client has answered, and of those that have
 /// expired. An interrupt without a valid answer stays open, so that the run asks for it again.
 fn resolutions(
@@ -217,7 +232,7 @@ fn resolutions(
 ) -> Result<Vec<Resolution>, ErrorData> {
     let mut resolutions = Vec::new();
     for interrupt in interrupts {
-        if let Some(answer) = answers.remove(&interrupt.id)
+        if let Some(answer) = answers.remove(key_in(interrupts, interrupt))
             && let Ok(answer) = serde_json::from_value::<ElicitResult>(answer)
         {
             let resolution = answers::resolution(interrupt, answer);
