@@ -260,7 +260,7 @@ async fn a_client_that_lies_about_a_question_gets_nothing() {
             json!({ "action": "approve", "content": { "approved": true } }),
         ),
         ("agent/m2.0", yes.clone()),
-        ("agent/m2.0 flow", yes.clone()),
+        ("agent/m2.1 flow", yes.clone()),
     ] {
         let answers = [(key.to_owned(), answer.clone())].into();
         let lie = call()

@@ -39,7 +39,7 @@ async fn answers_that_are_none_leave_the_question_open() {
             json!({ "action": "approve", "content": { "approved": true } }),
         ),
         (None, json!(true)),
-        (Some("clerk/m1.0"), yes.clone()),
+        (Some("clerk/m1.1"), yes.clone()),
         (Some(""), yes.clone()),
     ] {
         let answer = running
