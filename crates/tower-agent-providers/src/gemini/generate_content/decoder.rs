@@ -185,16 +185,16 @@ impl GenerateContentReader {
     fn candidate(&mut self, candidate: Candidate<'_>, out: &mut Vec<Piece>) -> Result<(), Fault> {
         self.has_candidate = true;
         // Before the reason: what the model wrote up to a failure is passed on.
-        let parts = candidate.content.parts.iter();
-        let parts = parts.map(|json| {
-            Ok((
-                *json,
-                json::read_text(json.get(), "a part of the response")?,
-            ))
-        });
-        // All of them first: a chunk that cannot be read may be read again.
-        for (json, part) in parts.collect::<Result<Vec<_>, Fault>>()? {
-            self.part(json, part, out)?;
+        // Nearly all have one part, which is read without a list.
+        if let [json] = candidate.content.parts[..] {
+            self.part(json, read_part(json)?, out)?;
+        } else {
+            let parts = candidate.content.parts.iter();
+            let parts = parts.map(|json| Ok((*json, read_part(json)?)));
+            // All of them first: a chunk that cannot be read may be read again.
+            for (json, part) in parts.collect::<Result<Vec<_>, Fault>>()? {
+                self.part(json, part, out)?;
+            }
         }
         let reason = candidate.finish_reason.as_deref();
         if let Some(reason) = reason.filter(|reason| is_reason(Some(reason))) {
@@ -335,4 +335,9 @@ fn is_set(value: &Value) -> bool {
         Value::Object(fields) => !fields.is_empty(),
         _ => true,
     }
+}
+
+/// Reads a part of a response.
+fn read_part(json: &RawValue) -> Result<ReadPart<'_>, Fault> {
+    json::read_text(json.get(), "a part of the response")
 }
