@@ -62,7 +62,7 @@ fn text(field: &str) -> Bytes {
 }
 
 #[test]
-fn a_body_takes_at_most_six_times_its_size_in_every_shape() {
+fn a_body_takes_at_most_seven_times_its_size_in_every_shape() {
     let in_messages = |items: &str| format!(",{items}]");
     let in_content = |items: &str| format!(r#",{{"id":"b","role":"user","content":[{items}]}}]"#);
     let field = |name: &'static str, open: char, close: char| {
@@ -167,7 +167,7 @@ fn a_body_takes_at_most_six_times_its_size_in_every_shape() {
             let peak = used.bytes_max as f64 / size as f64;
             println!("{how}: {name}: {size} bytes, peak {peak:.1}, kept {kept:.1}");
             assert!(
-                kept <= peak && peak <= 6.0,
+                kept <= peak && peak <= 7.0,
                 "{how}: {name}: {peak:.2} times its size"
             );
             drop(response);

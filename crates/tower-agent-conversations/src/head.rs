@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use crate::error::StoreError;
 use crate::json::to_json;
@@ -75,7 +74,7 @@ impl<T> Head<T> {
     }
 }
 
-impl Head<Box<RawValue>> {
+impl<T: Serialize> Head<T> {
     pub(crate) fn write(&self) -> Result<String, StoreError> {
         to_json(self)
     }

@@ -33,7 +33,7 @@ const LEAST: Duration = Duration::from_millis(100);
 /// What a run writes to its conversation.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    body: Box<RawValue>,
+    body: Arc<RawValue>,
     /// The number of entries that stay.
     from: usize,
     /// The new entries.
@@ -49,7 +49,9 @@ impl Record {
         is_waiting: bool,
     ) -> Result<Self, StoreError> {
         Ok(Self {
-            body: serde_json::value::to_raw_value(body).map_err(StoreError::data)?,
+            body: serde_json::value::to_raw_value(body)
+                .map_err(StoreError::data)?
+                .into(),
             from,
             entries,
             is_waiting,
@@ -137,7 +139,7 @@ struct Leased {
 struct LastWrite {
     version: u64,
     claim: Claim,
-    body: Box<RawValue>,
+    body: Arc<RawValue>,
     is_waiting: bool,
     /// The number of entries.
     length: usize,
@@ -371,7 +373,7 @@ impl Leased {
             self.name.clone(),
             entries.clone(),
             claim.clone(),
-            record.body.clone(),
+            &*record.body,
         );
         let leased_until = claim.as_ref().map(|claim| time(claim.until));
         let ttl = self.terms.ttl;

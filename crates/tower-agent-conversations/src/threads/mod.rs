@@ -308,10 +308,9 @@ impl Threads {
                 thread.claim = None;
                 thread.updated_at = now();
                 // As a thread whose run was given up before it began.
-                let claimed = Thread {
-                    is_cut: true,
-                    ..thread.clone()
-                };
+                thread.is_cut = true;
+                let record = record(&thread, stored.length).map_err(|error| broken(&error))?;
+                thread.is_cut = false;
                 let claim = Claim {
                     until: 0,
                     run: name.clone(),
@@ -319,7 +318,6 @@ impl Threads {
                     resumes: false,
                     is_journaled: false,
                 };
-                let record = record(&claimed, stored.length).map_err(|error| broken(&error))?;
                 // Saved before anything runs: the compare-and-swap that decides between two
                 // requests.
                 let claimed = Lease::claim(
