@@ -69,7 +69,8 @@ pub const GROWTHS: &[Growth] = &[
     Growth {
         name: "results of a run in an AG-UI thread in SQLite",
         sizes: [50, 200, 800],
-        most: LINEAR,
+        // The thread of the database makes it vary by some hundredths.
+        most: 1.1,
         make: results_in_sqlite,
     },
     Growth {
@@ -88,7 +89,8 @@ pub const GROWTHS: &[Growth] = &[
     Growth {
         name: "journaled steps in a session",
         sizes: [10, 40, 160],
-        most: LINEAR,
+        // The thread of the database makes it vary by some hundredths.
+        most: 1.1,
         make: steps_in_session,
     },
 ];
