@@ -12,12 +12,12 @@ use crate::error::StoreError;
 use crate::head::{Format, Head};
 use crate::key::ConversationKey;
 use crate::lock::lock;
-use crate::store::BoxStore;
+use crate::store::{BoxStore, StoredConversation};
 
 /// The maximum number of conversations that are remembered.
 const MOST: usize = 256;
 
-/// What a policy makes of the entries of a conversation.
+/// The entries of a conversation, in the form of their policy.
 pub(crate) trait Entries: Clone + Default {
     /// Returns their number.
     fn count(&self) -> usize;
@@ -32,6 +32,30 @@ pub(crate) struct Known<E, B> {
     pub(crate) version: u64,
     pub(crate) head: Head<B>,
     pub(crate) entries: E,
+}
+
+impl<E: Entries, B: DeserializeOwned> Known<E, B> {
+    /// Reads a conversation that was loaded with all its entries.
+    pub(crate) fn read(stored: &StoredConversation, format: Format) -> Result<Self, StoreError> {
+        let head = Head::read(&stored.head, format)?;
+        Self::read_after(E::default(), head, stored)
+    }
+
+    /// Reads the entries of a conversation that follow those that are known.
+    fn read_after(
+        mut entries: E,
+        head: Head<B>,
+        stored: &StoredConversation,
+    ) -> Result<Self, StoreError> {
+        for entry in &stored.entries {
+            entries.add(entry)?;
+        }
+        Ok(Self {
+            version: stored.version,
+            head,
+            entries,
+        })
+    }
 }
 
 type Map<E, B> = HashMap<ConversationKey, Known<E, B>>;
@@ -50,41 +74,23 @@ impl<E: Entries, B: Clone + DeserializeOwned> Cache<E, B> {
     ) -> Result<Option<Known<E, B>>, StoreError> {
         let known = lock(&self.0).get(key).cloned();
         let from = known.as_ref().map_or(0, |known| known.entries.count());
-        let Some(mut stored) = store.load(key, from).await? else {
+        let Some(stored) = store.load(key, from).await? else {
             lock(&self.0).remove(key);
             return Ok(None);
         };
-        let mut entries = E::default();
-        let mut head = None;
-        if let Some(known) = known {
-            if known.version == stored.version {
-                return Ok(Some(known));
-            }
-            let read = Head::<B>::read(&stored.head, format)?;
-            if read.entries == known.head.entries {
-                entries = known.entries;
-                head = Some(read);
-            } else {
-                // Others have replaced some of them.
-                match store.load(key, 0).await? {
-                    Some(whole) => stored = whole,
-                    None => return Ok(None),
-                }
-            }
-        }
-        let head = match head {
-            Some(head) => head,
-            None => Head::read(&stored.head, format)?,
+        let Some(known) = known else {
+            return Known::read(&stored, format).map(Some);
         };
-        for entry in &stored.entries {
-            entries.add(entry)?;
+        if known.version == stored.version {
+            return Ok(Some(known));
         }
-        let known = Known {
-            version: stored.version,
-            head,
-            entries,
-        };
-        Ok(Some(known))
+        let head = Head::<B>::read(&stored.head, format)?;
+        if head.entries == known.head.entries {
+            return Known::read_after(known.entries, head, &stored).map(Some);
+        }
+        // Others have replaced some of them.
+        let whole = store.load(key, 0).await?;
+        whole.map(|whole| Known::read(&whole, format)).transpose()
     }
 
     /// Remembers a conversation that no run has.

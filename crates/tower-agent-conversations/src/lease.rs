@@ -17,6 +17,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio_util::sync::CancellationToken;
 use tower_agent::context::Lease as RunLease;
 
+use crate::busy::Writing;
 use crate::cache::{Entries, Known};
 use crate::error::StoreError;
 use crate::head::{Claim, Format, Head};
@@ -30,7 +31,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(30);
 /// The shortest time between two renewals.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// What a run writes to its conversation.
+/// A write of a run to its conversation.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     body: Arc<RawValue>,
@@ -75,7 +76,8 @@ impl Terms {
     }
 }
 
-/// What is known of the stored conversation before it is claimed.
+/// A stored conversation, as a run knows it that writes to it.
+#[derive(Clone)]
 pub(crate) struct Stored {
     /// 0 without one.
     pub(crate) version: u64,
@@ -112,7 +114,10 @@ fn new_name() -> Arc<str> {
 pub(crate) struct Lease(Arc<HeldLease>);
 
 /// A conversation that a run has claimed, and gives up if this is dropped before it begins.
-pub(crate) struct Claimed(Option<Lease>);
+pub(crate) struct Claimed {
+    lease: Lease,
+    has_begun: bool,
+}
 
 struct HeldLease {
     leased: Arc<Leased>,
@@ -135,24 +140,20 @@ struct Leased {
     lost: CancellationToken,
 }
 
-/// What was written last.
+/// The conversation as the run has written it last.
 struct LastWrite {
-    version: u64,
+    stored: Stored,
     claim: Claim,
     body: Arc<RawValue>,
     is_waiting: bool,
-    /// The number of entries.
-    length: usize,
-    /// Names the entries.
-    entries: Arc<str>,
     /// Nothing was written yet.
     is_first: bool,
     has_ended: bool,
 }
 
 impl Lease {
-    /// Claims the conversation, as it is known, by writing it. A conflict means that
-    /// another run was faster.
+    /// Claims the conversation, as it is known, by writing it. A conflict means that another run
+    /// was faster.
     ///
     /// In a task, as a write that is dropped halfway may still be made.
     pub(crate) async fn claim(
@@ -170,12 +171,10 @@ impl Lease {
             terms,
             name: new_name(),
             written: Mutex::new(LastWrite {
-                version: known.version,
+                stored: known,
                 claim,
                 body: record.body.clone(),
                 is_waiting: record.is_waiting,
-                length: known.length,
-                entries: known.entries,
                 is_first: true,
                 has_ended: false,
             }),
@@ -183,16 +182,18 @@ impl Lease {
             lost: CancellationToken::new(),
         });
         let (send, claimed) = oneshot::channel();
-        let writing = leased.store.busy().write(leased.key.clone());
+        let writing = leased.writing();
         let work = async move {
             let written = {
                 let mut written = leased.written.lock().await;
                 leased.write(&mut written, record, true).await
             };
             let over = CancellationToken::new();
-            let claimed =
-                written.map(|()| Claimed(Some(Self(Arc::new(HeldLease { leased, over })))));
-            // Whoever has asked may be gone: then the conversation is given up.
+            let claimed = written.map(|()| Claimed {
+                lease: Self(Arc::new(HeldLease { leased, over })),
+                has_begun: false,
+            });
+            // If the caller is gone, the claim is dropped here, which gives the conversation up.
             drop(send.send(claimed));
             drop(writing);
         };
@@ -204,8 +205,7 @@ impl Lease {
                 Err(_) => work.await,
             }
         }
-        let shut_down = || Err(StoreError::database("the runtime is shutting down"));
-        claimed.await.unwrap_or_else(|_| shut_down())
+        claimed.await.unwrap_or_else(|_| Err(shut_down()))
     }
 
     /// Returns a token that is cancelled when another run has got the conversation.
@@ -237,11 +237,31 @@ impl Lease {
         if !written.has_ended {
             leased.write(&mut written, record, false).await?;
         }
-        Ok(Stored {
-            version: written.version,
-            length: written.length,
-            entries: written.entries.clone(),
-        })
+        Ok(written.stored.clone())
+    }
+
+    /// Makes a write in a task, also if the returned future, which waits for it, is dropped: then
+    /// an error goes to the log.
+    pub(crate) fn in_task<W: Future<Output = Result<(), StoreError>> + Send + 'static>(
+        &self,
+        runtime: &Handle,
+        write: W,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send + use<W> {
+        let (send, written) = oneshot::channel();
+        let writing = self.0.leased.writing();
+        runtime.spawn(async move {
+            let result = write.await;
+            drop(writing);
+            if let Err(Err(error)) = send.send(result) {
+                log_failure(&error);
+            }
+        });
+        async { written.await.unwrap_or_else(|_| Err(shut_down())) }
+    }
+
+    /// Returns the key of the conversation.
+    pub(crate) fn key(&self) -> &ConversationKey {
+        &self.0.leased.key
     }
 
     /// Returns the name of this run among all that write to the conversation.
@@ -255,13 +275,15 @@ impl Lease {
         self.end(record).await.map(drop)
     }
 
-    /// Changes the claim, and writes it.
+    /// Changes the claim, and writes it if the function says that there is something to write.
     pub(crate) async fn change(
         &self,
-        change: impl FnOnce(&mut Claim) + Send,
+        change: impl FnOnce(&mut Claim) -> bool + Send,
     ) -> Result<(), StoreError> {
         let mut written = self.0.leased.written.lock().await;
-        change(&mut written.claim);
+        if !change(&mut written.claim) {
+            return Ok(());
+        }
         let record = written.again();
         self.0.leased.write(&mut written, record, true).await
     }
@@ -282,25 +304,25 @@ impl Lease {
 
 impl Claimed {
     /// Begins the run. From here on its progress is written by whoever has the lease.
-    pub(crate) fn begin(mut self) -> Option<Lease> {
-        let lease = self.0.take()?;
-        let HeldLease { leased, over } = &*lease.0;
+    pub(crate) fn begin(mut self) -> Lease {
+        self.has_begun = true;
+        let HeldLease { leased, over } = &*self.lease.0;
         // In a task, so that a run that is not polled keeps its conversation. Outside a runtime
         // nothing renews the lease.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(renew(leased.clone(), over.clone()));
         }
-        Some(lease)
+        self.lease.clone()
     }
 }
 
 impl Drop for Claimed {
     fn drop(&mut self) {
-        let Some(lease) = self.0.take() else {
+        if self.has_begun {
             return;
-        };
-        let leased = &lease.0.leased;
-        let writing = leased.store.busy().write(leased.key.clone());
+        }
+        let lease = self.lease.clone();
+        let writing = lease.0.leased.writing();
         let mut give_up = Box::pin(async move {
             if let Err(error) = lease.give_up().await {
                 log_failure(&error);
@@ -327,7 +349,7 @@ impl LastWrite {
     fn again(&self) -> Record {
         Record {
             body: self.body.clone(),
-            from: self.length,
+            from: self.stored.length,
             entries: Vec::new(),
             is_waiting: self.is_waiting,
         }
@@ -335,6 +357,12 @@ impl LastWrite {
 }
 
 impl Leased {
+    /// Notes a write to the conversation, until the guard is dropped: the next run in this process
+    /// waits for it.
+    fn writing(&self) -> Writing {
+        self.store.busy().write(self.key.clone())
+    }
+
     async fn write(
         &self,
         written: &mut LastWrite,
@@ -363,10 +391,10 @@ impl Leased {
         record: Record,
         claim: Option<Claim>,
     ) -> Result<(), StoreError> {
-        let entries = if record.from < written.length {
+        let entries = if record.from < written.stored.length {
             new_name()
         } else {
-            written.entries.clone()
+            written.stored.entries.clone()
         };
         let head = Head::new(
             self.terms.format,
@@ -388,7 +416,7 @@ impl Leased {
         // Kept for another try, but not of the first write: nothing can have been lost before it,
         // and it may have all that a client has sent.
         let again = (!written.is_first).then(|| append.clone());
-        let put = self.store.append(&self.key, written.version, append);
+        let put = self.store.append(&self.key, written.stored.version, append);
         let version = match (put.await, again) {
             // An earlier write of this run may have been made although its answer was lost. Without
             // this look, the run would take itself for another one and lose its conversation.
@@ -410,12 +438,14 @@ impl Leased {
             version => version?,
         };
         *written = LastWrite {
-            version,
+            stored: Stored {
+                version,
+                length,
+                entries,
+            },
             claim: claim.unwrap_or_else(|| written.claim.clone()),
             body: record.body,
             is_waiting: record.is_waiting,
-            length,
-            entries,
             is_first: false,
             has_ended: false,
         };
@@ -432,6 +462,10 @@ impl Leased {
         let is_own = head.writer == self.name;
         Ok(is_own.then_some((stored.version, head.claim.is_some())))
     }
+}
+
+fn shut_down() -> StoreError {
+    StoreError::database("the runtime is shutting down")
 }
 
 /// Logs that the progress of a run was not written, where nobody waits for it.

@@ -248,7 +248,7 @@ impl HeldConversations {
             self.evict(&key);
         }
         while limits.are_exceeded_by(&self.all) {
-            // Of another user only what nobody waits for.
+            // A conversation of another user goes only if nobody waits for it.
             let idle = self
                 .all
                 .first()

@@ -176,7 +176,7 @@ fn common(one: &Messages, other: &Messages) -> usize {
         .count()
 }
 
-/// What a session has of a request whose run id it knows.
+/// The part of a request that its session has, if it knows the run id.
 pub(super) enum Repeated {
     /// The run has not answered: it goes on, and its messages are stored.
     Open,
@@ -184,7 +184,7 @@ pub(super) enum Repeated {
     Answered {
         /// The conversation before the request.
         before: Messages,
-        /// What the run has added.
+        /// The messages that the run has added.
         added: Messages,
     },
     /// The run was another request's, or the conversation has gone on without its answer.

@@ -2,7 +2,6 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tower_agent::call::{Origin, Request};
 use tower_agent::callback::Bundle;
 use tower_agent::error::{AnswerError, Error, ErrorKind, Interrupt, Result};
@@ -15,12 +14,11 @@ use super::mark::Arrival;
 use super::not_stored::{NotStored, Unstored};
 use super::open_calls::{OpenCalls, without_journal};
 use super::writer::{SessionState, Writer};
-use crate::busy::Busy;
 use crate::cache::Known;
 use crate::error::StoreError;
 use crate::head::Claim;
 use crate::key::ConversationKey;
-use crate::lease::{Lease, Stored, log_failure};
+use crate::lease::{Lease, Stored};
 use crate::time::{now, time};
 
 /// A run that has its session. Whatever happens to it, its progress is stored.
@@ -29,13 +27,11 @@ use crate::time::{now, time};
 /// has happened.
 pub(super) struct Running {
     writer: Writer,
-    key: ConversationKey,
     /// The request of the run, which has its progress.
     request: AgentRequest,
     /// The questions that are open until the run does something, and the number of messages then.
     asked: Vec<Interrupt>,
     length: usize,
-    busy: Busy,
     runtime: Handle,
     is_done: bool,
 }
@@ -60,9 +56,8 @@ impl Running {
             let message = "a session needs a Tokio runtime";
             return Err(Error::new(ErrorKind::Other, message));
         };
-        let busy = config.store.busy().clone();
         // A run that was dropped just now may still be storing its progress.
-        busy.wait_for(&key).await;
+        config.store.busy().wait_for(&key).await;
         let mut loaded = Checkpoint::default();
         let mut state = Map::new();
         let mut is_lost = false;
@@ -114,13 +109,12 @@ impl Running {
         // The request's own state is newer than the stored one.
         state.extend(request.context().state().snapshot());
         let checkpoint = asked(&mut request, &loaded, since);
-        let resumes = checkpoint.messages.open_calls().next().is_some();
         let run: Arc<str> = request.context().run_id().into();
         let claim = Claim {
             until: 0,
             run: run.clone(),
             since,
-            resumes,
+            resumes: checkpoint.messages.open_calls().next().is_some(),
             // A lost run is made again only if a journal had it.
             is_journaled: is_lost,
         };
@@ -128,16 +122,14 @@ impl Running {
         // The compare-and-swap that decides between two runs which have loaded the same version.
         let claimed = Lease::claim(
             config.store.clone(),
-            key.clone(),
+            key,
             config.terms,
             stored,
             claim,
             draft.record()?,
             request.context().lease().clone(),
         );
-        let Some(lease) = claimed.await?.begin() else {
-            return Err(in_use(&key));
-        };
+        let lease = claimed.await?.begin();
         // Only what differs, so that the state does not count as changed by the run.
         let own = request.context().state();
         for (key, value) in state {
@@ -148,11 +140,9 @@ impl Running {
         let written = SessionState {
             run,
             entries: draft.entries,
-            resumes,
-            is_journaled: is_lost,
             is_lost,
         };
-        let writer = Writer::new(key.clone(), lease, config.sessions.clone(), written);
+        let writer = Writer::new(lease, config.sessions.clone(), written);
         let open = OpenCalls::new(writer.clone());
         open.offer(request.context());
         let mut request = request.with_checkpoint(loaded);
@@ -163,11 +153,9 @@ impl Running {
         }
         let running = Self {
             writer,
-            key,
             request: request.clone(),
             asked: checkpoint.head.interrupts,
             length: checkpoint.messages.len(),
-            busy,
             runtime,
             is_done: false,
         };
@@ -204,10 +192,7 @@ impl Running {
             result => result,
         };
         let state = self.request.context().state().snapshot();
-        let stored = self.store(checkpoint.clone(), state.clone()).await;
-        let stored =
-            stored.unwrap_or_else(|_| Err(StoreError::database("the runtime is shutting down")));
-        match stored {
+        match self.store(checkpoint.clone(), state.clone()).await {
             Ok(()) => result,
             Err(error) => {
                 let unstored = Unstored {
@@ -234,21 +219,12 @@ impl Running {
         &mut self,
         checkpoint: Checkpoint,
         state: Map<String, Value>,
-    ) -> oneshot::Receiver<Result<(), StoreError>> {
+    ) -> impl Future<Output = Result<(), StoreError>> + use<> {
         self.is_done = true;
         self.lease().stop_renewing();
-        let (send, stored) = oneshot::channel();
         let writer = self.writer.clone();
-        let writing = self.busy.write(self.key.clone());
-        self.runtime.spawn(async move {
-            let stored = writer.finish(&checkpoint, state).await;
-            drop(writing);
-            // Nobody waits for a dropped run, so its error goes to the log.
-            if let Err(Err(error)) = send.send(stored) {
-                log_failure(&error);
-            }
-        });
-        stored
+        let write = async move { writer.finish(&checkpoint, state).await };
+        self.lease().in_task(&self.runtime, write)
     }
 }
 

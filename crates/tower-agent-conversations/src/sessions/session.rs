@@ -5,9 +5,8 @@ use tower_agent::Checkpoint;
 use tower_agent::message::Messages;
 
 use super::format::{FORMAT, SessionBody};
-use crate::cache::Entries;
+use crate::cache::Known;
 use crate::error::StoreError;
-use crate::head::Head;
 use crate::key::ConversationKey;
 use crate::store::{ConversationStore, StoredConversation};
 use crate::time::now;
@@ -61,11 +60,7 @@ impl Session {
     ///
     /// Fails if it has another form, such as that of a newer version of this crate.
     pub fn read(stored: &StoredConversation) -> Result<Self, StoreError> {
-        let head: Head<SessionBody> = Head::read(&stored.head, FORMAT)?;
-        let mut entries = Messages::new();
-        for entry in &stored.entries {
-            entries.add(entry)?;
-        }
+        let Known { head, entries, .. } = Known::<Messages, SessionBody>::read(stored, FORMAT)?;
         let is_running = head.claim.as_ref().is_some_and(|claim| claim.until > now());
         Ok(Self {
             version: stored.version,

@@ -7,13 +7,12 @@ use tower_agent::message::Messages;
 
 use super::format::{Draft, Sessions};
 use crate::error::StoreError;
-use crate::key::ConversationKey;
+use crate::head::Claim;
 use crate::lease::Lease;
 
 /// Writes the session of one run. Clones share it.
 #[derive(Clone)]
 pub(super) struct Writer {
-    key: ConversationKey,
     lease: Lease,
     sessions: Sessions,
     session: Arc<Mutex<SessionState>>,
@@ -25,23 +24,13 @@ pub(super) struct SessionState {
     pub(super) run: Arc<str>,
     /// The messages that are stored as entries.
     pub(super) entries: Messages,
-    /// The run may start calls that were open before it.
-    pub(super) resumes: bool,
-    /// A journal knows which of these calls the run has started.
-    pub(super) is_journaled: bool,
     /// The previous process of this run was lost, and no journal has taken the run over.
     pub(super) is_lost: bool,
 }
 
 impl Writer {
-    pub(super) fn new(
-        key: ConversationKey,
-        lease: Lease,
-        sessions: Sessions,
-        written: SessionState,
-    ) -> Self {
+    pub(super) fn new(lease: Lease, sessions: Sessions, written: SessionState) -> Self {
         Self {
-            key,
             lease,
             sessions,
             session: Arc::new(Mutex::new(written)),
@@ -64,13 +53,16 @@ impl Writer {
     /// Stores that a journal will know which of the open calls were started, before the first one
     /// is.
     pub(super) async fn note_journal(&self) -> Result<(), StoreError> {
-        let mut session = self.session.lock().await;
-        // Without open calls there is nothing to agree on, and no write to pay for.
-        if self.lease.is_over() || !session.resumes || session.is_journaled {
+        if self.lease.is_over() {
             return Ok(());
         }
-        session.is_journaled = true;
-        self.lease.change(|claim| claim.is_journaled = true).await
+        // Without open calls there is nothing to agree on, and no write to pay for.
+        let note = |claim: &mut Claim| {
+            let is_new = claim.resumes && !claim.is_journaled;
+            claim.is_journaled |= is_new;
+            is_new
+        };
+        self.lease.change(note).await
     }
 
     /// Writes the conversation and the state of a run that has ended, and gives the session up.
@@ -88,7 +80,7 @@ impl Writer {
         let draft = Draft::new(&session.entries, checkpoint, state, session.run.clone());
         let stored = self.lease.end(draft.record()?).await?;
         self.sessions
-            .keep(&self.key, draft.known(&self.lease, stored));
+            .keep(self.lease.key(), draft.known(&self.lease, stored));
         Ok(())
     }
 }

@@ -302,7 +302,6 @@ impl Threads {
         let name = name(&input, &thread);
         thread.runs.push(name.clone());
         thread.run_from = thread.log.len();
-        thread.is_cut = false;
         let keeping = match &self.place {
             Place::Store(store, threads) => {
                 thread.claim = None;
@@ -310,7 +309,6 @@ impl Threads {
                 // As a thread whose run was given up before it began.
                 thread.is_cut = true;
                 let record = record(&thread, stored.length).map_err(|error| broken(&error))?;
-                thread.is_cut = false;
                 let claim = Claim {
                     until: 0,
                     run: name.clone(),
@@ -332,16 +330,10 @@ impl Threads {
                 let until = self.terms.until();
                 let lease = match claimed.await {
                     Ok(claimed) => claimed.begin(),
-                    Err(error) if error.is_conflict() => None,
+                    Err(error) if error.is_conflict() => return Err(busy(until).into()),
                     Err(error) => return Err(broken(&error).into()),
                 };
-                let Some(lease) = lease else {
-                    return Err(busy(until).into());
-                };
-                let store = store.clone();
-                let threads = threads.clone();
-                let key = key.clone();
-                Keeping::Store(ThreadLease::new(lease, store, key, threads, &thread))
+                Keeping::Store(ThreadLease::new(lease, threads.clone(), &thread))
             }
             Place::Sealed(keys, used) => {
                 // An answer repeated after a run that broke off counts once for what that run has
@@ -364,6 +356,7 @@ impl Threads {
                 Keeping::Sealed(keys.clone())
             }
         };
+        thread.is_cut = false;
         request = request.with_extension(key.clone());
         let keeper = Keeper::new(
             keeping,

@@ -6,42 +6,35 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 
-use crate::busy::Busy;
 use crate::error::StoreError;
-use crate::key::ConversationKey;
-use crate::lease::log_failure;
+use crate::lease::{Lease, log_failure};
 
 /// A save of a thread, which is made when it is awaited; created by
 /// [`Keeper::keep`](crate::Keeper::keep).
 #[must_use = "a save does nothing until it is awaited or detached"]
 pub struct Saving {
     save: BoxFuture<'static, Result<(), StoreError>>,
-    /// The conversations to which tasks are writing.
-    busy: Busy,
-    key: ConversationKey,
+    lease: Lease,
 }
 
 impl Saving {
     pub(crate) fn new(
         save: impl Future<Output = Result<(), StoreError>> + Send + 'static,
-        busy: Busy,
-        key: ConversationKey,
+        lease: Lease,
     ) -> Self {
         let save = Box::pin(save);
-        Self { save, busy, key }
+        Self { save, lease }
     }
 
     /// Returns both saves as one: first the earlier one, whose version this one expects.
     pub fn after(self, earlier: Self) -> Self {
-        let busy = self.busy.clone();
-        let key = self.key.clone();
+        let lease = self.lease.clone();
         let both = async move {
             earlier.await?;
             self.await
         };
-        Self::new(both, busy, key)
+        Self::new(both, lease)
     }
 
     /// Makes the save in a task of the Tokio runtime, also if the returned one, which waits for it,
@@ -52,24 +45,9 @@ impl Saving {
         let Ok(runtime) = Handle::try_current() else {
             return self;
         };
-        let (send, saved) = oneshot::channel();
-        let busy = self.busy.clone();
-        let key = self.key.clone();
-        let writing = busy.write(key.clone());
-        runtime.spawn(async move {
-            let result = self.await;
-            drop(writing);
-            // Nobody waits for it any more.
-            if let Err(Err(error)) = send.send(result) {
-                log_failure(&error);
-            }
-        });
-        let saved = async move {
-            saved
-                .await
-                .unwrap_or_else(|_| Err(StoreError::database("the runtime is shutting down")))
-        };
-        Self::new(saved, busy, key)
+        let Self { save, lease } = self;
+        let saved = lease.in_task(&runtime, save);
+        Self::new(saved, lease)
     }
 
     /// Makes the save at once or in a task of the Tokio runtime, for a run whose client has

@@ -101,7 +101,7 @@ impl SealKeys {
             key.0.decrypt(&nonce, payload).ok()
         })?;
         let (thread, log): (Thread, Log) = serde_json::from_slice(&text).ok()?;
-        Some(thread.with_log(log))
+        Some(Thread { log, ..thread })
     }
 }
 

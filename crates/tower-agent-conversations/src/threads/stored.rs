@@ -13,7 +13,7 @@ use crate::json::to_json;
 use crate::key::ConversationKey;
 use crate::kind::THREAD;
 use crate::lease::{Lease, Record};
-use crate::store::{BoxStore, ConversationStore};
+use crate::store::ConversationStore;
 
 pub(crate) const FORMAT: Format = Format {
     kind: THREAD,
@@ -49,26 +49,17 @@ impl Thread {
         let Some(stored) = store.load(key, 0).await? else {
             return Ok(None);
         };
-        let mut entries = Log::default();
-        for entry in &stored.entries {
-            entries.add(entry)?;
-        }
-        let known = Known {
-            version: stored.version,
-            head: Head::read(&stored.head, FORMAT)?,
-            entries,
-        };
-        Ok(Some(thread_of(known)))
+        Known::read(&stored, FORMAT).map(|known| Some(thread_of(known)))
     }
 }
 
 /// Returns the thread of a stored conversation.
 pub(crate) fn thread_of(known: Known<Log, Thread>) -> Thread {
-    let thread = known.head.body.with_log(known.entries);
     Thread {
         version: known.version,
         claim: known.head.claim,
-        ..thread
+        log: known.entries,
+        ..known.head.body
     }
 }
 
@@ -85,25 +76,15 @@ pub(crate) fn record(thread: &Thread, from: usize) -> Result<Record, StoreError>
 #[derive(Clone)]
 pub(crate) struct ThreadLease {
     lease: Lease,
-    store: BoxStore,
-    key: ConversationKey,
     threads: ThreadCache,
     /// The entries as they are stored. Locked during a save, so that saves take turns.
     written: Arc<Mutex<Log>>,
 }
 
 impl ThreadLease {
-    pub(crate) fn new(
-        lease: Lease,
-        store: BoxStore,
-        key: ConversationKey,
-        threads: ThreadCache,
-        claimed: &Thread,
-    ) -> Self {
+    pub(crate) fn new(lease: Lease, threads: ThreadCache, claimed: &Thread) -> Self {
         Self {
             lease,
-            store,
-            key,
             threads,
             written: Arc::new(Mutex::new(claimed.log.clone())),
         }
@@ -111,7 +92,7 @@ impl ThreadLease {
 
     /// Returns the save of the thread as the run has left it. With the last one the run gives the
     /// thread up.
-    pub(crate) fn save(&self, thread: Thread, is_last: bool) -> Saving {
+    pub(crate) fn save(&self, mut thread: Thread, is_last: bool) -> Saving {
         let this = self.clone();
         let save = async move {
             let mut written = this.written.lock().await;
@@ -120,19 +101,19 @@ impl ThreadLease {
             if is_last {
                 let stored = this.lease.end(record).await?;
                 let writer = this.lease.name().clone();
-                let log = thread.log.clone();
+                let log = std::mem::take(&mut thread.log);
                 let known = Known {
                     version: stored.version,
                     head: Head::new(FORMAT, writer, stored.entries, None, thread),
                     entries: log,
                 };
-                this.threads.keep(&this.key, known);
+                this.threads.keep(this.lease.key(), known);
             } else {
                 this.lease.write(record).await?;
                 *written = thread.log;
             }
             Ok(())
         };
-        Saving::new(save, self.store.busy().clone(), self.key.clone())
+        Saving::new(save, self.lease.clone())
     }
 }

@@ -199,14 +199,6 @@ impl Thread {
         claim.is_some_and(|claim| claim.until > now())
     }
 
-    /// Returns the thread with these entries, unless it has its own.
-    pub(crate) fn with_log(self, log: Log) -> Self {
-        if self.log.len() > 0 {
-            return self;
-        }
-        Self { log, ..self }
-    }
-
     pub(crate) fn entry(&self, index: usize) -> Option<&Entry> {
         self.log.get(index).map(|entry| &**entry)
     }
