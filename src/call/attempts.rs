@@ -83,11 +83,10 @@ pub struct Attempted {
     /// The length of what a stream without an end had brought, in bytes: of the text, the reasoning
     /// and the arguments.
     pub text_len: usize,
-    /// What the request says that reached the target, as it
-    /// [describes itself](super::Request::describe_attempt): of a model call its
-    /// `Arc<`[`Settings`](crate::Settings)`>`.
+    /// The description that the request gives [of itself](super::Request::describe_attempt) when it
+    /// reaches the target: of a model call its `Arc<`[`Settings`](crate::Settings)`>`.
     pub request: Extensions,
-    /// What the provider says of its response.
+    /// The metadata of the response, from the provider.
     pub metadata: Metadata,
 }
 
@@ -122,7 +121,7 @@ pub enum AttemptEnd {
 #[derive(Debug, Default)]
 pub(super) struct Page {
     entries: Mutex<Vec<Arc<LedgerEntry>>>,
-    /// What is inside has waited for a call of others.
+    /// A call inside has waited for one of others.
     is_deferred: AtomicBool,
     outer: Option<Arc<Self>>,
 }
@@ -133,7 +132,7 @@ pub(super) struct LedgerEntry(Mutex<EntryState>);
 #[derive(Debug, Default)]
 struct EntryState {
     attempted: Attempted,
-    /// What was taken for an attempt was several, which have entries of their own, or none.
+    /// It was no attempt, or several, which have entries of their own.
     is_void: bool,
 }
 

@@ -8,7 +8,7 @@ use tower_agent_conversations::{
     MemoryConversations, StoreError, StoredConversation,
 };
 
-/// What becomes of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Made,

@@ -61,6 +61,7 @@ fn text(field: &str) -> Bytes {
     Bytes::from(format!("{{{}}}", fields.replacen('?', &text, 1)))
 }
 
+/// One of the seven is the message as a store in memory has it, as JSON beside that of the run.
 #[test]
 fn a_body_takes_at_most_seven_times_its_size_in_every_shape() {
     let in_messages = |items: &str| format!(",{items}]");

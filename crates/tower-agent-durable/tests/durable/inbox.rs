@@ -423,7 +423,8 @@ async fn the_questions_of_threads_sessions_and_runs_of_one_database_are_one_list
 /// A run of a session, with a journal: the session and the journal have one run that waits.
 #[tokio::test]
 async fn an_answer_goes_on_with_the_run_that_waits_and_its_tools_know_the_user() {
-    let (database, paid) = (Sqlite::in_memory().await.unwrap(), Count::default());
+    let database = Sqlite::in_memory().await.unwrap();
+    let paid = Count::default();
     let users = Arc::<Mutex<Vec<String>>>::default();
     let seen = users.clone();
     let knows = before_tool(move |call: &mut ToolRequest| {

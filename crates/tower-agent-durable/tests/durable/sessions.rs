@@ -717,7 +717,8 @@ async fn an_answer_to_one_question_comes_with_the_outcome_of_another_that_has_ex
 /// process too, and another one under its id is refused.
 #[tokio::test]
 async fn a_run_id_counts_once_in_a_session() {
-    let (store, paid) = (store().await, Arc::new(AtomicU32::new(0)));
+    let store = store().await;
+    let paid = Arc::new(AtomicU32::new(0));
     let agent = || {
         let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::from_text("Paid.")]);
         let agent = Agent::builder(model).tool(pay(&paid)).build().unwrap();

@@ -464,7 +464,7 @@ impl SubAssign for Amounts {
 /// The reservation of one call, until the call ends.
 pub(super) struct Reservation {
     account: Account,
-    /// What it may spend. `None` once the call is settled.
+    /// The amounts that it may spend. `None` once the call is settled.
     held: Mutex<Option<Amounts>>,
     /// The log that what it spends belongs to, and the name of the budget there.
     log: Option<(EffectLog, Arc<str>)>,

@@ -14,7 +14,7 @@ use crate::estimate::tokens;
 /// Says what a call costs.
 pub(super) struct Meter<'a> {
     pub(super) limits: &'a Limits,
-    /// What the call holds.
+    /// The amounts that are reserved for the call.
     pub(super) held: Amounts,
 }
 

@@ -17,7 +17,7 @@
 //! | is interrupted before it reaches the model | nothing: it has not run |
 //! | is answered by a [replay](tower_agent::call::Origin::Replay), as of a cache inside | nothing; but there must be room for it |
 //!
-//! What is charged are the [attempts](tower_agent::call::Attempts) that the run itself knows of, as
+//! A budget charges the [attempts](tower_agent::call::Attempts) that the run itself knows of, as
 //! its [usage](tower_agent::RunContext::usage) does. All of them count that the budget is around: a
 //! call that is tried again is one call, with the tokens of each attempt, also of one whose answer
 //! was refused, replaced or lost to another, in layers or inside of what the agent has for its

@@ -467,7 +467,8 @@ async fn tokens_of_answers_that_were_refused_inside_the_model_are_counted() {
     let first = check.layer(model(Turn::from_text("as an AI").usage(usage(10, 4))));
     let second = model(Turn::from_text("Paris").usage(usage(20, 7)));
     let either = service_fn(move |request: ModelRequest| {
-        let (first, second) = (first.clone(), second.clone());
+        let first = first.clone();
+        let second = second.clone();
         async move {
             match first.oneshot(request.clone()).await {
                 Ok(response) => Ok(response),

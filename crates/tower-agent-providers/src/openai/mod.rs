@@ -61,7 +61,7 @@
 //! further `choices`, as they came. Images that the model makes are parts of its message, which go
 //! back in it, and so is its audio, which goes back as its transcript: the text of the message.
 //!
-//! What only the server can read goes back to it alone, by its
+//! Data that only the server can read goes back to it alone, by its
 //! [issuer](crate::HttpModelBuilder::issuer), in the fields in which it came: `reasoning_details`,
 //! `thinking_blocks`, `reasoning_opaque`, `extra_content` and the like.
 //!

@@ -4,7 +4,7 @@ use super::fault::Fault;
 use tower_agent::error::ErrorKind;
 use tower_agent::model::FinishReason;
 
-/// What the word at the end of an answer promises.
+/// The promise of the word at the end of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
     /// The answer is whole. Many servers say so beside calls as well.

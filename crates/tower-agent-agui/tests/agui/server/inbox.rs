@@ -324,7 +324,8 @@ async fn the_questions_of_several_servers_are_one_list_in_pages_and_each_goes_on
 async fn an_answer_counts_for_what_was_shown_and_for_who_may_give_it() {
     let cents = Arc::new(AtomicU32::new(10));
     let refunds = Arc::<Mutex<Vec<Value>>>::default();
-    let (total, made) = (cents.clone(), refunds.clone());
+    let total = cents.clone();
+    let made = refunds.clone();
     let refund = Tool::function("refund", "", move |arguments: Value| {
         made.lock().unwrap().push(arguments["cents"].clone());
         "refunded"

@@ -152,7 +152,8 @@ async fn an_answer_counts_in_a_thread_once() {
         let agent = agent
             .tool(slow(&paid, 1))
             .on_tool(Approval::of_tools(["pay"]));
-        let (agent, threads) = (agent.build().unwrap(), Arc::new(Memory::default()));
+        let agent = agent.build().unwrap();
+        let threads = Arc::new(Memory::default());
         let server = AgUi::builder(agent.clone())
             .threads(threads.clone())
             .allow_partial_history()

@@ -393,7 +393,8 @@ pub(crate) async fn an_answer_to_a_question_that_has_changed_is_refused(
     place: impl Place<Journal: Database>,
 ) {
     let database = place.open().await;
-    let (runs, pay) = (database.runs(), Count::default());
+    let runs = database.runs();
+    let pay = Count::default();
     let agent = |cents: u32| {
         durable(calling(&["pay"], &Count::default()), database.clone())
             .tool(counting("pay", Effect::Mutating, &pay))
@@ -433,7 +434,8 @@ pub(crate) async fn a_program_that_may_not_go_on_leaves_a_run_waiting(
     place: impl Place<Journal: Database>,
 ) {
     let database = place.open().await;
-    let (runs, pay) = (database.runs(), Count::default());
+    let runs = database.runs();
+    let pay = Count::default();
     let agent = || durable(calling(&["pay"], &Count::default()), database.clone());
     let tool = || counting("pay", Effect::Mutating, &pay);
     let payer = agent()

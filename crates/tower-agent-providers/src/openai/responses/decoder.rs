@@ -363,11 +363,11 @@ impl ResponsesDecoder {
         if shown.contains(&position) {
             return Ok(());
         }
-        match is_reasoning {
+        if !is_reasoning {
+            self.text(at, position, text, out);
+        } else if shows_same_list(shown, position) {
             // The content of reasoning counts only if there is no summary, as in a whole item.
-            true if !shows_same_list(shown, position) => {}
-            true => self.thought(at, position, text, out),
-            false => self.text(at, position, text, out),
+            self.thought(at, position, text, out);
         }
         Ok(())
     }

@@ -37,7 +37,8 @@ fn serve<P: Protocol>(
     let log = sent.clone();
     let answers: Arc<Mutex<VecDeque<_>>> = Arc::new(Mutex::new(answers.into_iter().collect()));
     let service = tower::service_fn(move |request: http::Request<RequestBody>| {
-        let (log, answers) = (log.clone(), answers.clone());
+        let log = log.clone();
+        let answers = answers.clone();
         async move {
             let body = request.into_body().collect().await.unwrap().to_bytes();
             log.lock()
