@@ -56,6 +56,11 @@ impl Lease {
         self.0.store(0, Ordering::Release);
     }
 
+    /// Limits the run no more: what the lease was for was given back, and nobody renews it.
+    pub fn release(&self) {
+        self.0.store(NEVER, Ordering::Release);
+    }
+
     /// Returns whether the run may not start calls now.
     #[must_use]
     pub fn is_over(&self) -> bool {

@@ -298,7 +298,10 @@ impl Lease {
             until: 0,
             ..written.claim.clone()
         };
-        self.0.leased.put(&mut written, record, Some(claim)).await
+        let leased = &self.0.leased;
+        leased.put(&mut written, record, Some(claim)).await?;
+        leased.run.release();
+        Ok(())
     }
 }
 
@@ -372,6 +375,8 @@ impl Leased {
         if !goes_on {
             self.put(written, record, None).await?;
             written.has_ended = true;
+            // A layer outside may call the agent again, however late.
+            self.run.release();
             return Ok(());
         }
         let until = self.terms.until();

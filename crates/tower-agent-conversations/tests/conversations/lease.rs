@@ -1,18 +1,21 @@
 //! How long a run has its thread.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
 use serde_json::Map;
 use test_support::store::{Fate, FatedStore};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
-use tower_agent::Checkpoint;
+use tower::{Layer, ServiceExt};
+use tower_agent::call::admit;
 use tower_agent::message::Messages;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Agent, Checkpoint, Error, ErrorKind};
 use tower_agent_conversations::{
     Begun, ClientInput, ConversationStore, MemoryConversations, Progress, Refusal, RefusalKind,
-    Save, Saving, StoreError, Thread, Threads,
+    Save, Saving, SessionLayer, StoreError, Thread, Threads,
 };
 
 use crate::{Plain, key};
@@ -83,6 +86,28 @@ async fn nothing_renews_the_lease_of_a_run_that_has_ended() {
     let later = load(&store).await;
     assert_eq!(later.version(), ended.version());
     assert!(!later.is_running());
+}
+
+/// A layer outside may make another attempt at any time after the run.
+#[tokio::test]
+async fn a_run_that_has_given_its_session_back_is_not_limited_by_its_lease() {
+    for fails in [false, true] {
+        let turn = if fails {
+            Turn::error(Error::new(ErrorKind::Provider, "away"))
+        } else {
+            Turn::from_text("Hello.")
+        };
+        let agent = Agent::builder(ScriptedModel::new([turn])).build().unwrap();
+        let sessions = SessionLayer::new(MemoryConversations::new()).lease(LEASE);
+        let request = key().request("Hi.");
+        let result = sessions.layer(agent).oneshot(request.clone()).await;
+        assert_eq!(result.is_err(), fails);
+        let begun = SystemTime::now();
+        while begun.elapsed().unwrap() < LEASE {
+            tokio::task::yield_now().await;
+        }
+        assert!(admit(&request).is_ok(), "{fails}");
+    }
 }
 
 #[tokio::test]
