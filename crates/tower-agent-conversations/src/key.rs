@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tower_agent::{AgentRequest, RunContext};
 
 use crate::error::StoreError;
@@ -31,7 +32,7 @@ const MAX_ID: usize = 1024;
 /// let request = key.request("Where is my order?");
 /// assert_eq!(ConversationKey::of(request.context()), Some(&key));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ConversationKey {
     /// The application. Applications and servers that share a store need different ones.

@@ -3,7 +3,7 @@ use std::time::SystemTime;
 
 use crate::error::StoreError;
 use crate::key::{ConversationKey, MAX_NAME};
-use crate::kind::SESSION;
+use crate::policy::Policy;
 
 /// A query for [`list`](crate::ConversationStore::list): which conversations, and where the page
 /// starts.
@@ -156,7 +156,7 @@ impl ConversationInfo {
     pub fn new(key: ConversationKey, version: u64, updated_at: SystemTime) -> Self {
         Self {
             key,
-            kind: SESSION.into(),
+            kind: Policy::Session.kind().into(),
             version,
             updated_at,
             is_waiting: false,

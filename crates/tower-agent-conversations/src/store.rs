@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use crate::busy::Busy;
 use crate::error::StoreError;
 use crate::key::ConversationKey;
-use crate::kind::SESSION;
+use crate::policy::Policy;
 use crate::query::{ConversationInfo, ConversationQuery};
 
 /// Stores conversations, each as a head and a list of entries.
@@ -234,7 +234,7 @@ impl Append {
             head: head.into(),
             from,
             entries: Vec::new(),
-            kind: SESSION.into(),
+            kind: Policy::Session.kind().into(),
             is_waiting: false,
             leased_until: None,
             expires_at: None,

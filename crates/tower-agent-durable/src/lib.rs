@@ -40,6 +40,7 @@ pub mod guide;
 mod inbox;
 pub mod journal;
 mod lock;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod time;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod user_data;

@@ -13,11 +13,11 @@ use crate::cache::{Cache, Entries, Known};
 use crate::error::StoreError;
 use crate::head::{Claim, Format, Head};
 use crate::json::to_json;
-use crate::kind::SESSION;
 use crate::lease::{Lease, Record, Stored};
+use crate::policy::Policy;
 
 pub(super) const FORMAT: Format = Format {
-    kind: SESSION,
+    kind: Policy::Session.kind(),
     number: 1,
 };
 
@@ -203,10 +203,9 @@ pub(super) fn repeated(request: &AgentRequest, stored: &Messages) -> Option<Repe
                 .is_some_and(|rest| rest.starts_with("-u"))
         })
     };
-    let at = stored
-        .iter()
-        .position(is_of_run)
-        .filter(|_| !sent.is_empty())?;
+    // A request that only answers goes on with the run.
+    let may_repeat = !sent.is_empty() || context.resolutions().is_empty();
+    let at = stored.iter().position(is_of_run).filter(|_| may_repeat)?;
     let is_same =
         |one: &Message, other: &Message| one.role() == other.role() && one.parts() == other.parts();
     let same = stored
@@ -216,7 +215,16 @@ pub(super) fn repeated(request: &AgentRequest, stored: &Messages) -> Option<Repe
     if same.count() != sent.len() {
         return Some(Repeated::Other);
     }
-    let after = at + sent.len();
+    // One that names the run alone stands for whatever the run was begun with.
+    let length = if sent.is_empty() {
+        stored
+            .range(at)
+            .take_while(|message| is_of_run(message))
+            .count()
+    } else {
+        sent.len()
+    };
+    let after = at + length;
     let of_run = stored.range(after);
     let added: Messages = of_run
         .take_while(|message| message.role() != Role::User)

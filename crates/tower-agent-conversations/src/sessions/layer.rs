@@ -9,8 +9,8 @@ use super::service::SessionService;
 use super::session::Session;
 use crate::error::StoreError;
 use crate::key::ConversationKey;
-use crate::kind::SESSION;
 use crate::lease::{LEASE, Terms};
+use crate::policy::Policy;
 use crate::query::{ConversationInfo, ConversationQuery};
 use crate::store::{BoxStore, ConversationStore};
 
@@ -154,7 +154,10 @@ impl SessionLayer {
         &self,
         query: &ConversationQuery,
     ) -> Result<Vec<ConversationInfo>, StoreError> {
-        self.0.store.list(&query.clone().kind(SESSION)).await
+        self.0
+            .store
+            .list(&query.clone().kind(Policy::Session.kind()))
+            .await
     }
 
     /// Waits until the progress of dropped runs is stored.

@@ -19,6 +19,7 @@ use crate::error::StoreError;
 use crate::head::Claim;
 use crate::key::ConversationKey;
 use crate::lease::{Lease, Stored};
+use crate::policy::Policy;
 use crate::time::{now, time};
 
 /// A run that has its session. Whatever happens to it, its progress is stored.
@@ -145,7 +146,7 @@ impl Running {
         let writer = Writer::new(lease, config.sessions.clone(), written);
         let open = OpenCalls::new(writer.clone());
         open.offer(request.context());
-        let mut request = request.with_checkpoint(loaded);
+        let mut request = Policy::Session.request(request.with_checkpoint(loaded));
         // The open calls of a lost process are safe only in a journal: fail before the first one if
         // none has taken the run over.
         if is_lost {

@@ -53,9 +53,9 @@ use self::urls::{UrlRule, Urls};
 use crate::error::StoreError;
 use crate::head::Claim;
 use crate::key::ConversationKey;
-use crate::kind::THREAD;
 use crate::lease::{LEASE, Lease, Stored, Terms};
 use crate::memory::MemoryConversations;
+use crate::policy::Policy;
 use crate::query::{ConversationInfo, ConversationQuery};
 use crate::question::{Question, QuestionPage};
 use crate::refusal::{InputPart, Refusal, RefusalKind};
@@ -357,7 +357,7 @@ impl Threads {
             }
         };
         thread.is_cut = false;
-        request = request.with_extension(key.clone());
+        request = Policy::Thread.request(key.request(request));
         let keeper = Keeper::new(
             keeping,
             key,
@@ -528,7 +528,7 @@ impl Threads {
         query: &ConversationQuery,
     ) -> Result<(Vec<(ConversationInfo, Thread)>, Option<ConversationQuery>), Refusal> {
         let (store, _) = self.store()?;
-        let query = query.clone().kind(THREAD).waiting();
+        let query = query.clone().kind(Policy::Thread.kind()).waiting();
         let listed = store.list(&query).await.map_err(|error| broken(&error))?;
         // A shorter page is the last one.
         let is_full = listed.len() >= usize::try_from(query.limit).unwrap_or(usize::MAX);

@@ -11,12 +11,12 @@ use crate::error::StoreError;
 use crate::head::{Format, Head};
 use crate::json::to_json;
 use crate::key::ConversationKey;
-use crate::kind::THREAD;
 use crate::lease::{Lease, Record};
+use crate::policy::Policy;
 use crate::store::ConversationStore;
 
 pub(crate) const FORMAT: Format = Format {
-    kind: THREAD,
+    kind: Policy::Thread.kind(),
     number: 1,
 };
 

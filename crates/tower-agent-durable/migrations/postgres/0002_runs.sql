@@ -6,6 +6,9 @@ CREATE TABLE tower_agent_runs (
     -- The run id of the requests, which two users may have chosen alike.
     run TEXT COLLATE "C" NOT NULL,
     agent TEXT NOT NULL,
+    -- The stored conversation that the run is part of, and the policy that keeps it, as JSON; empty for
+    -- none.
+    kept_in TEXT NOT NULL,
     -- Raised by every process that takes the run over: what an earlier one writes is refused.
     epoch BIGINT NOT NULL,
     -- The number of the current input.
@@ -29,6 +32,9 @@ CREATE TABLE tower_agent_runs (
 -- For lists, the latest first.
 CREATE INDEX tower_agent_runs_started ON tower_agent_runs (started_at, run, owner);
 CREATE INDEX tower_agent_runs_started_of_owner ON tower_agent_runs (owner, started_at, run);
+
+-- Those that are over when their conversation goes on with another run.
+CREATE INDEX tower_agent_runs_waiting_of_owner ON tower_agent_runs (owner) WHERE status = 'waiting';
 
 -- The requests of a run: the first, and those that resumed it.
 CREATE TABLE tower_agent_run_inputs (

@@ -54,7 +54,7 @@ const EXPIRED_AT_ONCE: usize = 8;
 /// # }
 /// ```
 ///
-/// A durable run in a session has its question in both: use the inbox of the sessions alone.
+/// A durable run in a session has its question in the inbox of the sessions alone.
 #[derive(Clone)]
 pub struct AgentInbox {
     place: Arc<dyn Place>,

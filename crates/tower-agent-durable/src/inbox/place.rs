@@ -100,6 +100,10 @@ impl Place for DurableRuns {
         async move {
             let mut waiting = Vec::new();
             for run in self.runs.waiting(&self.agent).await? {
+                // The question stands in the inbox of the session or the thread.
+                if run.conversation.is_some() {
+                    continue;
+                }
                 let user = run.user.unwrap_or_default();
                 let key = ConversationKey::new(run.agent, user, run.id);
                 let info = ConversationInfo::new(key, 0, run.updated_at).waiting(true);
@@ -126,7 +130,8 @@ impl Place for DurableRuns {
                 Err(JournalError::UnknownRun { .. }) => return Ok(Vec::new()),
                 run => run?,
             };
-            if key.app != self.agent || run.agent != self.agent {
+            let is_of_inbox = run.agent == self.agent && run.conversation.is_none();
+            if key.app != self.agent || !is_of_inbox {
                 return Ok(Vec::new());
             }
             // None while it runs.

@@ -81,6 +81,18 @@ pub enum JournalError {
         /// The run.
         run: Arc<str>,
     },
+    /// The run is part of a stored conversation, which alone goes on with it; or it is not, and the
+    /// request comes from one.
+    #[error(
+        "run `{run}` belongs to {conversation}, and goes on only there: give a session its request \
+         through the session's layer, and a thread its answers through the thread"
+    )]
+    OtherConversation {
+        /// The run.
+        run: Arc<str>,
+        /// The policy and the key of the conversation, or that the run has none.
+        conversation: Box<str>,
+    },
     /// The request answers an interrupt whose time is [over](tower_agent::Interrupt::with_expiry).
     #[error(
         "interrupt `{interrupt}` of run `{run}` has expired; take the request that the journal has for \
@@ -150,6 +162,7 @@ impl JournalError {
             | Self::UnknownRun { .. }
             | Self::OtherRequest { .. }
             | Self::EarlierRequest { .. }
+            | Self::OtherConversation { .. }
             | Self::Expired { .. }
             | Self::NotOpen { .. }
             | Self::SessionDeleted { .. }

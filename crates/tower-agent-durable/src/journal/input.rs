@@ -9,6 +9,8 @@ use tower_agent_conversations::{ConversationKey, StoreError};
 
 use super::error::JournalError;
 use super::fingerprint::Fingerprint;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use super::kept_in::KeptIn;
 use super::open_run::OpenRun;
 use super::run_key::RunKey;
 
@@ -39,6 +41,10 @@ pub struct Input {
         expect(dead_code, reason = "only the journals in a database find it")
     )]
     pub(super) conversation: Option<ConversationKey>,
+    /// The stored conversation that a policy keeps, if one does.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[serde(skip)]
+    pub(super) kept_in: Option<KeptIn>,
 }
 
 impl Input {
@@ -94,7 +100,9 @@ impl Input {
             fingerprint,
             is_retried,
             at: SystemTime::now(),
-            conversation: ConversationKey::of(request.context()).cloned(),
+            conversation: ConversationKey::of(context).cloned(),
+            #[cfg(any(feature = "postgres", feature = "sqlite"))]
+            kept_in: KeptIn::of(context),
         })
     }
 }

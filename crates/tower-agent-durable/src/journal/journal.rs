@@ -111,10 +111,10 @@ pub trait Journal: Clone + Send + Sync + 'static {
         end: &RunEnd,
     ) -> impl Future<Output = Result<(), JournalError>> + Send;
 
-    /// Gives back a run that waited when this process started it, and in which the process has
-    /// begun no step: a program that may not go on with it leaves it as it was, with its interrupts
-    /// and its checkpoint. Returns whether the run waits again; otherwise it ends with the error.
-    /// Defaults to no.
+    /// Gives back a run that waited when this process started it, or whose process was lost, and in
+    /// which this one has begun no step: a program that may not go on with it leaves it as it was,
+    /// with its interrupts and its checkpoint. Returns whether the run is as before; otherwise it
+    /// ends with the error. Defaults to no.
     ///
     /// # Errors
     ///

@@ -108,6 +108,11 @@
 //! Resume a run that waits with its [request](Runs::request) from the journal and the resolutions
 //! of its [interrupts](RunInfo::interrupts). It keeps its run id.
 //!
+//! A run in a session or a thread goes on only there: the request of a session's run names the
+//! session, and is for the agent with the session layer around it. When the conversation goes on
+//! with another run, one that waits is over, and listed as
+//! [`Completed`](RunStatus::Completed).
+//!
 //! The same request may be delivered twice: both deliveries have the same outcome. After a later
 //! request has resumed the run, an earlier one is refused with
 //! [`EarlierRequest`](JournalError::EarlierRequest), also when the run has ended, since it would
@@ -134,9 +139,11 @@
 //! answer [`RunAgain`](Unfinished::RunAgain), only when its process has stopped.
 //!
 //! A run that works shows it in the database every [10 seconds](RunInfo::HEARTBEAT), and
-//! [`is_alive`](RunInfo::is_alive) says whether it does: a program that starts runs again after a
-//! crash leaves those alone. A run that has ended with an error of the journal, such as
-//! `NonDeterminism`, is listed as [`Failed`](RunStatus::Failed) with it.
+//! [`is_alive`](RunInfo::is_alive) says whether it does. [`resume_lost`](Runs::resume_lost) goes on
+//! with the others after a crash; of several servers that call it, one goes on with each run. A run
+//! that has ended with an error of the journal, such as `NonDeterminism`, is listed as
+//! [`Failed`](RunStatus::Failed) with it. A program that is refused before it comes to a call,
+//! since its agent has another name, leaves a run that waits or was lost as it was.
 //!
 //! # More runs than the database can take
 //!
@@ -204,7 +211,11 @@ mod intent;
     reason = "a trait is in the file of its name"
 )]
 mod journal;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod kept_in;
 mod known_run;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod lost_runs;
 mod next_request;
 mod open_run;
 mod question;

@@ -24,15 +24,22 @@ pub struct OpenRun {
     /// The row of the run in a database.
     #[serde(default, skip_serializing_if = "is_none")]
     pub(super) row: i64,
-    /// The run as it waited before this start, in a database that can give it back.
+    /// The run as it was before this start, in a database that can give it back.
     #[serde(skip)]
-    pub(super) waited: Option<Arc<Waited>>,
+    pub(super) before: Option<Arc<Before>>,
+}
+
+/// A run before a process took it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Before {
+    pub(super) agent: String,
+    /// `None` for one whose process was lost.
+    pub(super) waited: Option<Waited>,
 }
 
 /// The columns of a run that waited.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Waited {
-    pub(super) agent: String,
     pub(super) input: u32,
     pub(super) ended: String,
     pub(super) shared: i64,
@@ -55,7 +62,7 @@ impl OpenRun {
             input,
             conversation,
             row: 0,
-            waited: None,
+            before: None,
         }
     }
 

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tower_agent::{Error, Interrupt};
+use tower_agent_conversations::{ConversationKey, Policy};
 
 use super::run_end::RunEnd;
 use super::run_key::RunKey;
@@ -17,6 +18,10 @@ pub struct RunInfo {
     pub agent: Arc<str>,
     /// The user whom the run belongs to, if it has one.
     pub user: Option<Arc<str>>,
+    /// The stored conversation that the run is part of, if a [policy](Self::policy) keeps it.
+    pub conversation: Option<ConversationKey>,
+    /// The policy that keeps the conversation. It alone goes on with the run.
+    pub policy: Option<Policy>,
     /// The status.
     pub status: RunStatus,
     /// The open interrupts.
@@ -59,6 +64,8 @@ impl RunInfo {
             id: id.into(),
             agent: agent.into(),
             user: None,
+            conversation: None,
+            policy: None,
             status,
             interrupts: end.map_or_else(Vec::new, |end| end.interrupts().to_vec()),
             error: end.and_then(RunEnd::error).cloned(),

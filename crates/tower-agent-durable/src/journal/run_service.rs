@@ -122,8 +122,8 @@ where
             if journal_error.is_some_and(|error| !error.is_of_program()) {
                 return result;
             }
-            // A program that may not go on with a run that waits, because an agent has another name
-            // or lacks a tool, leaves it to one that may.
+            // A program that may not go on with a run that waits or was lost, because an agent has
+            // another name or lacks a tool, leaves it to one that may.
             let steps = Steps::find(&context);
             let is_untouched = steps.is_some_and(|steps| !steps.have_begun());
             if is_untouched && journal.give_back(&run).await? {

@@ -7,6 +7,7 @@ use tower_agent::message::Messages;
 
 use super::error::JournalError;
 use super::intent::Intent;
+use super::kept_in::KeptIn;
 use super::next_request::next_request;
 use super::run_end::RunEnd;
 use super::run_info::RunInfo;
@@ -17,11 +18,11 @@ use super::run_status::RunStatus;
 use super::run_summary::RunSummary;
 use super::step_id::StepId;
 use super::step_info::StepInfo;
-use super::tables::{ended, from_json, unknown};
+use super::tables::{ended, from_json, other_conversation, unknown};
 use crate::database::{Durability, Row, Sql, Value, Wait, to_end};
 use crate::time::{millis, now, time};
 use crate::user_data;
-use tower_agent_conversations::StoreError;
+use tower_agent_conversations::{ConversationKey, Policy, StoreError};
 
 /// The runs in a database, for those who operate them. Created by `Sqlite::runs` and
 /// `Postgres::runs`.
@@ -41,28 +42,7 @@ use tower_agent_conversations::StoreError;
 /// # }
 /// ```
 ///
-/// A run that works shows it with a [heartbeat](RunInfo::HEARTBEAT). Start the others again after a
-/// crash:
-///
-/// ```
-/// # use std::time::SystemTime;
-/// # use tower_agent::Agent;
-/// # use tower_agent_durable::journal::{RunQuery, RunStatus, Runs};
-/// # async fn start_again(runs: Runs, agent: Agent) -> Result<(), tower_agent::BoxError> {
-/// let mut running = RunQuery::new().status(RunStatus::Running);
-/// loop {
-///     let page = runs.list(&running).await?;
-///     let Some(last) = page.last() else { break };
-///     running = running.after(last);
-///     for run in page {
-///         if !run.is_alive(SystemTime::now()) {
-///             agent.run(runs.request(&run).await?).await?;
-///         }
-///     }
-/// }
-/// # Ok(())
-/// # }
-/// ```
+/// [`resume_lost`](Self::resume_lost) goes on with the runs whose processes have died.
 #[derive(Clone, Debug)]
 pub struct Runs(Arc<dyn Sql>);
 
@@ -70,7 +50,7 @@ pub struct Runs(Arc<dyn Sql>);
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT run, agent, owner, status, summary, epoch, started_at, updated_at \
+            "SELECT run, agent, owner, kept_in, status, summary, epoch, started_at, updated_at \
              FROM tower_agent_runs WHERE ",
             $rest
         )
@@ -103,13 +83,17 @@ const STEPS: &str = "\
     JOIN tower_agent_runs r ON r.id = s.run WHERE r.owner = $1 AND r.run = $2 ORDER BY s.position";
 
 const REQUEST: &str = "\
-    SELECT r.id, r.epoch, r.status, r.ended, r.shared, i.request, i.messages FROM tower_agent_runs r \
+    SELECT r.id, r.kept_in, r.epoch, r.status, r.ended, r.shared, i.request, i.messages FROM tower_agent_runs r \
     JOIN tower_agent_run_inputs i ON i.run = r.id AND i.number = r.input \
     WHERE r.owner = $1 AND r.run = $2";
 
 const CANCEL: &str = "\
     UPDATE tower_agent_runs SET status = $3, epoch = epoch + 1, updated_at = $4 \
     WHERE owner = $1 AND run = $2 AND status <> $5";
+
+const CLAIM: &str = "\
+    UPDATE tower_agent_runs SET updated_at = $4 \
+    WHERE owner = $1 AND run = $2 AND status = $3 AND epoch = $5 AND updated_at = $6";
 
 const DELETE: &str = "DELETE FROM tower_agent_runs WHERE owner = $1 AND run = $2";
 
@@ -226,43 +210,94 @@ impl Runs {
     /// [resolutions](AgentRequest::with_resolutions). Interrupts that have
     /// [expired](tower_agent::Interrupt::with_expiry) have theirs.
     ///
+    /// That of a run in a session names the session, and is for the agent with its [session
+    /// layer](tower_agent_conversations::SessionLayer) around it; another agent is refused. A run
+    /// in a thread goes on there alone: with the next request of its client, or an
+    /// [answer](tower_agent_conversations::Threads::answer).
+    ///
     /// Tools, callbacks and the answer format that were given with the run are not part of it; add
     /// them again.
     ///
     /// # Errors
     ///
-    /// Fails if the run does not exist, or was cancelled, and with
+    /// Fails if the run does not exist, or was cancelled, with
+    /// [`OtherConversation`](JournalError::OtherConversation) for a run in a thread, and with
     /// [`SessionDeleted`](JournalError::SessionDeleted) if it was begun in a session of this
     /// database that was deleted.
     pub async fn request(&self, run: impl Into<RunKey>) -> Result<AgentRequest, JournalError> {
         let key = run.into();
         loop {
-            let rows = self.0.read(REQUEST, &values(&key)?).await?;
-            let row = rows.first().ok_or_else(|| unknown(&key))?;
+            let row = self.latest(&key).await?;
             RunStatus::of_open_run(&key.run, row.text("status")?)?;
-            match self.next_request(row, &key).await {
-                // The messages may be those of a later request, which has come since the row was
-                // read.
-                Err(JournalError::Store(StoreError::Data(why))) => {
-                    let now = self.row(&key).await?;
-                    if now.number::<u64>("epoch")? == row.number::<u64>("epoch")? {
-                        return Err(StoreError::Data(why).into());
-                    }
-                }
-                next => return next,
+            let next = self.next_request(&row, &key).await;
+            if let Some(next) = self.unless_changed(&row, &key, next).await? {
+                return Ok(next);
             }
         }
+    }
+
+    /// Returns the messages with which the latest request of a run began: the conversation before
+    /// it, and its own.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run does not exist, and with
+    /// [`SessionDeleted`](JournalError::SessionDeleted) if a session of this database had them that
+    /// was deleted.
+    pub async fn messages(&self, run: impl Into<RunKey>) -> Result<Messages, JournalError> {
+        let key = run.into();
+        loop {
+            let row = self.latest(&key).await?;
+            let places = from_json(row.text("messages")?)?;
+            let read = self.read_messages(&row, &key, &places).await;
+            if let Some(messages) = self.unless_changed(&row, &key, read).await? {
+                return Ok(messages);
+            }
+        }
+    }
+
+    /// Returns the latest request of a run.
+    async fn latest(&self, key: &RunKey) -> Result<Row, JournalError> {
+        let mut rows = self.0.read(REQUEST, &values(key)?).await?;
+        rows.pop().ok_or_else(|| unknown(key))
+    }
+
+    /// Returns what was read for a row, or nothing if it was unreadable because a later request has
+    /// come since.
+    async fn unless_changed<T>(
+        &self,
+        row: &Row,
+        key: &RunKey,
+        read: Result<T, JournalError>,
+    ) -> Result<Option<T>, JournalError> {
+        let Err(JournalError::Store(StoreError::Data(why))) = read else {
+            return read.map(Some);
+        };
+        let now = self.row(key).await?;
+        if now.number::<u64>("epoch")? == row.number::<u64>("epoch")? {
+            return Err(StoreError::Data(why).into());
+        }
+        Ok(None)
     }
 
     async fn next_request(&self, row: &Row, key: &RunKey) -> Result<AgentRequest, JournalError> {
         let saved: SavedRequest = from_json(row.text("request")?)?;
         let places: RunMessages = from_json(row.text("messages")?)?;
         let mut end = ended(row)?;
+        if let Some(kept_in) = KeptIn::from_text(row.text("kept_in")?)? {
+            if kept_in.policy != Policy::Session {
+                // Only the thread knows what its client has of the run.
+                return Err(other_conversation(key, Some(&kept_in)));
+            }
+            // A session that was deleted may have been begun anew, without this run.
+            self.read_messages(row, key, &places).await?;
+            return Ok(in_session(saved, end.as_ref(), key, &kept_in.key));
+        }
         if let Some(RunEnd::Waiting { checkpoint, .. }) = &mut end {
             let shared = row.number("shared")?;
             // All of them are there if the session was deleted before the end was written.
             if shared > 0 {
-                let request = self.messages(row, key, &places).await?;
+                let request = self.read_messages(row, key, &places).await?;
                 let mut all: Messages = request.range(0).take(shared).cloned().collect();
                 all.extend(checkpoint.messages.iter().cloned());
                 checkpoint.messages = all;
@@ -270,13 +305,12 @@ impl Runs {
             let next = next_request(saved, end, SystemTime::now());
             return Ok(key.request(next));
         }
-        let saved = saved.with_messages(self.messages(row, key, &places).await?);
+        let saved = saved.with_messages(self.read_messages(row, key, &places).await?);
         let next = next_request(saved, end, SystemTime::now());
         Ok(key.request(next))
     }
 
-    /// Returns the messages of the latest request.
-    async fn messages(
+    async fn read_messages(
         &self,
         row: &Row,
         key: &RunKey,
@@ -385,6 +419,22 @@ impl Runs {
         Ok(to_end(async move { user_data::delete(&*database, &user).await }).await?)
     }
 
+    /// Takes a lost run, so that it looks alive to others. Returns whether nobody else has.
+    pub(super) async fn claim(&self, run: &RunInfo) -> Result<bool, JournalError> {
+        let key = RunKey::from(run);
+        let [owner, id] = values(&key)?;
+        let running = RunStatus::Running.as_str();
+        let values = [
+            owner,
+            id,
+            running.into(),
+            now().into(),
+            run.epoch.into(),
+            millis(run.updated_at).into(),
+        ];
+        Ok(self.write(CLAIM, &values).await? == 1)
+    }
+
     async fn delete_all(
         &self,
         sql: &'static str,
@@ -403,6 +453,26 @@ impl Runs {
         tx.commit().await?;
         Ok(written)
     }
+}
+
+/// Returns the request that continues a run in its session, which has the conversation, the state
+/// and the outcomes of what has expired.
+fn in_session(
+    saved: SavedRequest,
+    end: Option<&RunEnd>,
+    key: &RunKey,
+    session: &ConversationKey,
+) -> AgentRequest {
+    // Those of a run that waits have counted.
+    let resolutions = match end {
+        Some(RunEnd::Waiting { .. }) => Vec::new(),
+        _ => saved.resolutions().to_vec(),
+    };
+    let settings = AgentRequest::from(saved).settings().clone();
+    let request = AgentRequest::default()
+        .with_settings(settings)
+        .with_resolutions(resolutions);
+    session.request(key.request(request))
 }
 
 /// Returns the arguments that name a run.
@@ -447,6 +517,10 @@ impl RunInfo {
         }
         let owner = row.text("owner")?;
         info.user = (!owner.is_empty()).then(|| owner.into());
+        if let Some(KeptIn { policy, key }) = KeptIn::from_text(row.text("kept_in")?)? {
+            info.conversation = Some(key);
+            info.policy = Some(policy);
+        }
         info.epoch = row.number("epoch")?;
         info.updated_at = time(row.number("updated_at")?);
         Ok(info)

@@ -13,8 +13,9 @@ use super::fingerprint;
 use super::input::Input;
 use super::intent::Intent;
 use super::journal::{Begun, Lease};
+use super::kept_in::KeptIn;
 use super::known_run::KnownRun;
-use super::open_run::{OpenRun, Waited};
+use super::open_run::{Before, OpenRun, Waited};
 use super::record::Record;
 use super::run_end::RunEnd;
 use super::run_key::{MAX_ID, RunKey};
@@ -30,10 +31,14 @@ use tower_agent_conversations::{StoreError, to_json};
 
 const KNOW: &str = "\
     INSERT INTO tower_agent_runs \
-    (owner, run, agent, epoch, input, conversation, status, started_at, updated_at) \
-    VALUES ($1, $2, $3, 0, 0, 0, $4, $5, $5) \
+    (owner, run, agent, kept_in, epoch, input, conversation, status, started_at, updated_at) \
+    VALUES ($1, $2, $3, $6, 0, 0, 0, $4, $5, $5) \
     ON CONFLICT (owner, run) DO UPDATE SET updated_at = excluded.updated_at \
-    RETURNING id, agent, epoch, input, conversation, status, ended, shared, summary";
+    RETURNING id, agent, kept_in, epoch, input, conversation, status, ended, shared, summary";
+
+const SUPERSEDE: &str = "\
+    UPDATE tower_agent_runs SET status = $4, ended = NULL, summary = NULL, shared = NULL \
+    WHERE owner = $1 AND status = $5 AND kept_in = $2 AND id <> $3";
 
 const REQUESTS: &str = "\
     SELECT fingerprint, request FROM tower_agent_run_inputs WHERE run = $1 AND number >= $2 ORDER BY number";
@@ -83,6 +88,8 @@ const GIVE_BACK: &str = "\
     UPDATE tower_agent_runs SET agent = $2, input = $3, status = $4, ended = $5, shared = $6, \
     summary = $7 WHERE id = $1";
 
+const GIVE_BACK_LOST: &str = "UPDATE tower_agent_runs SET agent = $2 WHERE id = $1";
+
 const DROP_INPUT: &str = "DELETE FROM tower_agent_run_inputs WHERE run = $1 AND number = $2";
 
 const MOVE_MESSAGES: &str = "\
@@ -96,6 +103,7 @@ const LATEST: &str = "SELECT messages FROM tower_agent_run_inputs WHERE run = $1
 pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, JournalError> {
     let key = input.key();
     key.check()?;
+    let kept_in = KeptIn::to_text(input.kept_in.as_ref())?;
     let running = RunStatus::Running.as_str();
     let conversation = &input.request.checkpoint().messages;
     let (messages, texts) =
@@ -108,6 +116,7 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
         (&*input.agent).into(),
         running.into(),
         now().into(),
+        (&kept_in).into(),
     ];
     let Some(row) = tx.fetch_all(KNOW, &known).await?.pop() else {
         return Err(unknown(&key));
@@ -116,10 +125,22 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     // Requests are numbered from 1, so 0 is a row that this transaction has created.
     let latest: u32 = row.number("input")?;
     let mut run = if latest == 0 {
+        if !kept_in.is_empty() {
+            // The questions of an earlier run are closed, or this one has the answers.
+            let values = [
+                key.owner().into(),
+                (&kept_in).into(),
+                id.into(),
+                RunStatus::Completed.as_str().into(),
+                RunStatus::Waiting.as_str().into(),
+            ];
+            tx.execute(SUPERSEDE, &values).await?;
+        }
         OpenRun::new(key, 1, 1, 1)
     } else {
+        check_conversation(&key, &row, &kept_in)?;
         let mut run = known_run(&mut *tx, key, &row).await?.start(input)?;
-        run.waited = waited(&row, latest)?.map(Arc::new);
+        run.before = before(&row, latest)?.map(Arc::new);
         run
     };
     run.row = id;
@@ -152,29 +173,59 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     Ok(run)
 }
 
-/// Returns a run as it waits, if it does.
-fn waited(row: &Row, input: u32) -> Result<Option<Waited>, JournalError> {
-    let status = row.text("status")?;
-    if status != RunStatus::Waiting.as_str() {
-        return Ok(None);
+/// Fails for a request that does not come from the conversation which its run is part of.
+fn check_conversation(key: &RunKey, row: &Row, kept_in: &str) -> Result<(), JournalError> {
+    let known = row.text("kept_in")?;
+    if known == kept_in {
+        return Ok(());
     }
-    Ok(Some(Waited {
-        agent: row.text("agent")?.to_owned(),
-        input,
-        ended: row.text("ended")?.to_owned(),
-        shared: row.number("shared")?,
-        summary: row.text("summary")?.to_owned(),
-    }))
+    Err(other_conversation(key, KeptIn::from_text(known)?.as_ref()))
+}
+
+/// Returns the error for a request that goes on with a run, and does not come from its
+/// conversation.
+pub(super) fn other_conversation(key: &RunKey, known: Option<&KeptIn>) -> JournalError {
+    let conversation = match known {
+        Some(KeptIn { policy, key }) => format!("{policy} `{key}`"),
+        None => "no stored conversation".to_owned(),
+    };
+    JournalError::OtherConversation {
+        run: key.run.clone(),
+        conversation: conversation.into(),
+    }
+}
+
+/// Returns a run that waits, or whose process was lost, as it is.
+fn before(row: &Row, input: u32) -> Result<Option<Before>, JournalError> {
+    let waited = match RunStatus::from_name(row.text("status")?) {
+        RunStatus::Running => None,
+        RunStatus::Waiting => Some(Waited {
+            input,
+            ended: row.text("ended")?.to_owned(),
+            shared: row.number("shared")?,
+            summary: row.text("summary")?.to_owned(),
+        }),
+        _ => return Ok(None),
+    };
+    let agent = row.text("agent")?.to_owned();
+    Ok(Some(Before { agent, waited }))
 }
 
 pub(super) async fn give_back(database: &dyn Sql, run: &OpenRun) -> Result<bool, JournalError> {
-    let Some(waited) = &run.waited else {
+    let Some(before) = &run.before else {
         return Ok(false);
     };
     let mut tx = database
         .begin(Wait::Unlimited, Durability::AtCommit)
         .await?;
     let id = check(&mut *tx, run).await?;
+    let agent = (&*before.agent).into();
+    let Some(waited) = &before.waited else {
+        // Nobody works on it, as before.
+        tx.execute(GIVE_BACK_LOST, &[id.into(), agent]).await?;
+        tx.commit().await?;
+        return Ok(true);
+    };
     if run.input != waited.input {
         // The messages of both requests are stored once, where the later one has them.
         let later = messages_of(&mut *tx, run, id, run.input).await?;
@@ -193,7 +244,7 @@ pub(super) async fn give_back(database: &dyn Sql, run: &OpenRun) -> Result<bool,
     }
     let values = [
         id.into(),
-        (&*waited.agent).into(),
+        agent,
         waited.input.into(),
         RunStatus::Waiting.as_str().into(),
         (&*waited.ended).into(),

@@ -58,9 +58,8 @@ async fn talk<S: ConversationStore + Clone>(sessions: &S, database: &impl Both) 
 
 /// Returns the texts of the messages of a run's request.
 async fn request_of(database: &impl Both, run: RunKey) -> Result<Vec<String>, JournalError> {
-    let request = database.runs().request(run).await?;
-    let texts = request.messages().iter().map(|message| message.text());
-    Ok(texts.collect())
+    let messages = database.runs().messages(run).await?;
+    Ok(messages.iter().map(|message| message.text()).collect())
 }
 
 /// Returns the number of messages that each run has of its own, the latest run first.
@@ -95,6 +94,11 @@ async fn a_session_is_deleted(database: impl Both) {
     );
     // All but the conversation is there.
     let runs = database.runs();
+    let refused = runs.request(run("run 1")).await.unwrap_err();
+    assert!(
+        matches!(refused, JournalError::SessionDeleted { .. }),
+        "{refused}"
+    );
     let info = runs.get(run("run 1")).await.unwrap();
     assert_eq!(info.status, RunStatus::Completed);
     assert_eq!(runs.steps(run("run 1")).await.unwrap().len(), 1);

@@ -11,6 +11,7 @@ mod fingerprints;
 mod full_disk;
 mod kill;
 mod kills;
+mod lost;
 mod lost_end;
 mod messages;
 mod overload;

@@ -98,8 +98,11 @@ async fn goes_on(journal: &impl Seen, programs: [(Program, &str); 2]) -> Option<
         Err(error) => {
             let error = journal_error(&error);
             let listed = journal.info("run 1").await;
-            assert_eq!(listed.status, RunStatus::Failed);
-            assert_eq!(listed.error.unwrap().message(), error.to_string());
+            // A journal that can give a run back leaves it to the program that may go on with it.
+            match listed.error {
+                Some(ended) => assert_eq!(ended.message(), error.to_string()),
+                None => assert_eq!(listed.status, RunStatus::Running),
+            }
             // Nothing was paid for before the refusal, and nothing was left behind.
             assert_eq!(calls.models.get(), models, "{error}");
             assert_eq!(calls.paid.get(), paid, "{error}");
