@@ -81,6 +81,13 @@ impl LoggedChanges {
 /// The beginning of the keys of data about tool calls, which is removed with the call.
 pub(crate) const CALLS: &str = "calls/";
 
+/// Returns whether a key is that of data about the call with this prefix, or about calls in it; not
+/// of a call whose id begins like this one.
+fn is_about(key: &str, call: &str) -> bool {
+    let rest = key.strip_prefix(call);
+    rest.is_some_and(|rest| rest.starts_with([' ', '/']))
+}
+
 /// Returns the key of the data of `name` about the tool call with this path.
 pub(crate) fn key_of_call(path: &str, name: &str) -> String {
     [CALLS, path, " ", name].concat()
@@ -395,15 +402,19 @@ impl State {
         self.inner.about_calls.load(Ordering::Acquire) > 0
     }
 
+    /// Returns whether there is data about the tool call with this path, or about calls made in it.
+    #[cold]
+    pub(crate) fn has_data_about(&self, path: &str) -> bool {
+        let path = format!("{CALLS}{path}");
+        let inner = lock(&self.inner.data);
+        inner.now.keys().any(|key| is_about(key, &path))
+    }
+
     /// Removes the data about the tool call with this path and about calls made in it.
     #[cold]
     pub(crate) fn forget_call(&self, path: &str) {
         let path = format!("{CALLS}{path}");
-        // Data of the call, and of the calls in it; not of a call whose id begins like this one.
-        self.remove_all(|key| {
-            key.strip_prefix(&path)
-                .is_some_and(|suffix| suffix.starts_with([' ', '/']))
-        });
+        self.remove_all(|key| is_about(key, &path));
     }
 
     /// Removes the data about all tool calls.

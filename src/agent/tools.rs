@@ -11,9 +11,9 @@ use super::agent::boxed;
 use super::loop_config::LoopConfig;
 use super::tool_messages::{ShowTool, ToolAnswer};
 use super::transfer;
-use crate::call::{BoxCallFuture, CallKind};
+use crate::call::{BoxCallFuture, CallKind, stays_open};
 use crate::callback::{LoopRules, ToolCalls, ToolFailure, UnknownTool};
-use crate::context::RunContext;
+use crate::context::{RunContext, StaysOpen};
 use crate::conversation::{CallName, PendingCalls, Slot, Transcript};
 use crate::error::{Error, ErrorKind, Result};
 use crate::maybe_future::MaybeFuture;
@@ -62,6 +62,12 @@ impl TurnCall<'_> {
                 result.answered_by.clone_from(&names);
             }
         }
+    }
+
+    /// Returns whether data about the call is kept until it has a result.
+    fn has_data(&self) -> bool {
+        let private = self.context.private_state();
+        private.has_data_about_calls() && private.has_data_about(&self.context.call_path())
     }
 
     /// Removes the data about the call, which has a result.
@@ -177,6 +183,10 @@ impl ToolTurn<'_> {
     async fn run_tool(&self, made: &TurnCall<'_>) -> Result<()> {
         let slot = match self.answer_call(made).await {
             Ok(slot) => slot,
+            Err(error) if stays_open(&error) => {
+                self.transcript.keep(made.slot, Slot::Open);
+                return Err(error);
+            }
             // As if the run had been dropped in this call, so that a resumed run goes on inside it.
             Err(error) if is_cancelled(made, &error) => {
                 if made.context.endings().is_unmade() {
@@ -261,9 +271,15 @@ impl ToolTurn<'_> {
         {
             return Ok(Slot::Open);
         }
-        if made.declaration.is_none() && self.rules.unknown_tool == UnknownTool::TellModel {
+        if made.declaration.is_none() {
             let error = self.tools.unknown(&made.call.name);
-            return Ok(Slot::Answered(self.failure_message(made.call, &error)));
+            // The agent that was interrupted in the call had the tool.
+            if made.has_data() {
+                return Err(StaysOpen::error(error));
+            }
+            if self.rules.unknown_tool == UnknownTool::TellModel {
+                return Ok(Slot::Answered(self.failure_message(made.call, &error)));
+            }
         }
         if made.is_mutating() {
             // Before the call: if the run is dropped in it, nobody knows whether it had its effect.
@@ -325,7 +341,7 @@ impl ToolTurn<'_> {
             .context
             .endings()
             .settle_error::<ToolRequest>(name, error);
-        if error.ends_run() || is_cancelled(made, &error) {
+        if error.ends_run() || stays_open(&error) || is_cancelled(made, &error) {
             return Err(error);
         }
         if error.is_ending() {

@@ -30,7 +30,7 @@
 
 use super::request::Request;
 use crate::call_kind::CallKind;
-use crate::context::Endings;
+use crate::context::{Endings, StaysOpen};
 use crate::error::{Error, Result};
 
 /// Fails if nothing of this call may start any more: its run has ended or was cancelled.
@@ -63,6 +63,14 @@ pub fn admit<R: Request>(request: &R) -> Result<()> {
 #[must_use]
 pub fn is_waiting<R: Request>(request: &R) -> bool {
     request.context().endings().waits(R::CALL)
+}
+
+/// Returns whether a tool call has failed with this error because its agent may not make it, and
+/// stays open: the agent lacks the tool, or a guard that has an open question about the call. The
+/// run fails, and the agent that was interrupted can go on.
+#[must_use]
+pub fn stays_open(error: &Error) -> bool {
+    error.downcast_ref::<StaysOpen>().is_some()
 }
 
 /// Returns the ending that an `after` of this call has raised although the call has a response. It

@@ -2,7 +2,7 @@ use std::sync::atomic::Ordering;
 
 use tokio_util::sync::CancellationToken;
 
-use super::held::guards_holding;
+use super::held::{StaysOpen, guards_holding};
 use super::latch::{Latch, LatchedCall};
 use super::lease::Lease;
 use super::run_context::RunContext;
@@ -185,11 +185,9 @@ impl<'a> Endings<'a> {
     pub(crate) fn held(self) -> Option<Error> {
         let guards = guards_holding(self.0);
         let guard = guards.first()?;
-        let message = format!(
-            "`{guard}` has an open question about this call, but does not wrap this tool; resume \
-             with the agent that was interrupted"
-        );
-        Some(Error::new(ErrorKind::InvalidRequest, message))
+        Some(StaysOpen::error(format_args!(
+            "`{guard}` has an open question about this call, but does not wrap this tool"
+        )))
     }
 }
 

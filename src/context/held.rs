@@ -1,9 +1,28 @@
 //! Tool calls that guards hold, and other data about calls in the private state.
 
+use std::fmt;
+
 use serde_json::{Value, json};
 
 use super::run_context::RunContext;
+use crate::error::{Error, ErrorKind};
 use crate::state::key_of_call;
+
+/// The source of an error with which a tool call stays open: this agent may not make it, and the
+/// one that was interrupted in it may.
+#[derive(Debug, thiserror::Error)]
+#[error("the call stays open")]
+pub(crate) struct StaysOpen;
+
+impl StaysOpen {
+    /// Returns the error of a run that resumes with another agent than the one that was
+    /// interrupted.
+    pub(crate) fn error(why: impl fmt::Display) -> Error {
+        let message =
+            format!("{why}; the call stays open: resume with the agent that was interrupted");
+        Error::new(ErrorKind::InvalidRequest, message).with_source(Self)
+    }
+}
 
 /// The key under which the guards that hold a tool call are stored.
 const HELD: &str = "held";
@@ -28,7 +47,7 @@ impl RunContext {
 
     /// Holds this tool call until `guard` [releases](Self::release_call) it or the call has a
     /// result. No run of the conversation executes the tool before, not even with an agent that
-    /// lacks the guard: the call then fails.
+    /// lacks the guard: its run then fails, and the call stays open.
     ///
     /// Use it in a layer that interrupts the run and must decide about the call when the run
     /// resumes. The calls that a [guard](crate::Callback::is_guard) interrupts are held for it

@@ -30,6 +30,7 @@ pub use self::effects::{Amounts, EffectLog, Effects};
 pub(crate) use self::endings::{Endings, limit_reached};
 pub(crate) use self::entrant::Entrant;
 pub use self::extensions::Extensions;
+pub(crate) use self::held::StaysOpen;
 pub(crate) use self::inherited::{CallbackTypes, Inherited, OfCallbacks, RunCallbacks};
 pub(crate) use self::joined::Joined;
 pub use self::lease::Lease;

@@ -414,6 +414,47 @@ async fn another_agent_does_not_go_on_with_the_calls_of_a_checkpoint() {
     assert!(wiped.take().is_empty());
 }
 
+/// As another version of the program, in which the tool has another name, or nobody asks.
+#[tokio::test]
+async fn a_call_that_waits_stays_open_for_an_agent_without_its_tool_or_its_guard() {
+    let wiped = Wiped::default();
+    let says = ScriptedModel::always(Turn::from_text("Wiped."));
+    let builder = || Agent::builder(says.clone()).name("careful");
+    let erase = Tool::function("erase", "Erases.", |_: Value| "erased");
+    let renamed = builder().tool(erase).build().unwrap();
+    let without_guard = unguarded("careful", &says, &wiped);
+    let inside = |agent: Agent| {
+        let boss = ScriptedModel::new([Turn::tool("careful", json!({})), Turn::from_text("Done.")]);
+        Agent::builder(boss)
+            .tool(agent.into_tool())
+            .build()
+            .unwrap()
+    };
+    let whole = guarded("careful", &wipes(), &wiped);
+
+    let paused = whole.run("?").await.unwrap();
+    let nested = inside(whole.clone()).run("?").await.unwrap();
+    for (paused, right) in [(paused, whole.clone()), (nested, inside(whole))] {
+        let answered = |checkpoint: Checkpoint| {
+            AgentRequest::resume(checkpoint).with_resolutions(yes(&paused))
+        };
+        let is_nested = right.name() != "careful";
+        for other in [renamed.clone(), without_guard.clone()] {
+            let other = if is_nested { inside(other) } else { other };
+            let error = other.run(answered(paused.checkpoint())).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+            assert!(error.to_string().contains("the call stays open"), "{error}");
+            // What the run has left can be resumed like what it began with.
+            let left = error.checkpoint().unwrap();
+            assert_eq!(left.messages, paused.checkpoint().messages);
+            assert!(wiped.take().is_empty());
+        }
+        let done = right.run(answered(paused.checkpoint())).await.unwrap();
+        assert!(done.interrupts().is_empty());
+        assert_eq!(wiped.take(), ["careful \"disk\""]);
+    }
+}
+
 #[tokio::test]
 async fn a_team_side_by_side_that_is_dropped_at_any_event_leaves_no_call_to_another_member() {
     for events in 0.. {
@@ -510,22 +551,18 @@ async fn a_call_that_a_guard_holds_is_not_made_where_that_guard_does_not_stand()
         let again = || AgentRequest::resume(serde_json::from_str(&saved).unwrap());
 
         let careless = agent(Turn::from_text("It was not wiped.")).build().unwrap();
-        let response = careless
-            .run(again().with_resolutions(yes(&paused)))
-            .await
-            .unwrap();
-        assert_eq!(response.text(), "It was not wiped.");
-        assert!(wiped.take().is_empty());
-        let results = response.messages().iter().flat_map(Message::tool_results);
-        assert!(results.map(|result| result.is_error).eq([true]));
+        let refused = careless.run(again().with_resolutions(yes(&paused))).await;
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidRequest);
+        assert!(wiped.take().is_empty(), "{refused}");
 
         // A guard of the same kind that is for other calls does not let it through either.
         let lax = agent(Turn::from_text("?"))
             .on_tool(Approval::when(|_| false))
             .build()
             .unwrap();
-        let response = lax.run(again()).await.unwrap();
-        assert!(wiped.take().is_empty(), "{:?}", response.text());
+        let refused = lax.run(again()).await.unwrap_err();
+        assert!(wiped.take().is_empty(), "{refused}");
 
         let response = careful
             .run(again().with_resolutions(yes(&paused)))

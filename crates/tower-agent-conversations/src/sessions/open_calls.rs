@@ -52,6 +52,11 @@ impl OpenCalls {
         self.0.take_over().await;
     }
 
+    /// Notes that the journal has not gone on with the run, and has it as before.
+    pub async fn give_back(&self) {
+        self.0.give_back().await;
+    }
+
     /// Returns a guard that fails a run whose journal has not taken it over: it may repeat calls.
     pub(super) fn guard(&self) -> impl Callback<AgentRequest> {
         let writer = self.0.clone();

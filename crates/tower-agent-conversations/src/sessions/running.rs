@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 use tower_agent::call::{Origin, Request};
 use tower_agent::callback::Bundle;
-use tower_agent::error::{AnswerError, Error, ErrorKind, Interrupt, Result};
+use tower_agent::error::{AnswerError, Error, ErrorKind, Result};
 use tower_agent::message::{Messages, Role};
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
@@ -30,9 +30,8 @@ pub(super) struct Running {
     writer: Writer,
     /// The request of the run, which has its progress.
     request: AgentRequest,
-    /// The questions that are open until the run does something, and the number of messages then.
-    asked: Vec<Interrupt>,
-    length: usize,
+    /// The conversation until the run does something.
+    before: Checkpoint,
     runtime: Handle,
     is_done: bool,
 }
@@ -142,6 +141,7 @@ impl Running {
             run,
             entries: draft.entries,
             is_lost,
+            was_lost: is_lost,
         };
         let writer = Writer::new(lease, config.sessions.clone(), written);
         let open = OpenCalls::new(writer.clone());
@@ -155,8 +155,7 @@ impl Running {
         let running = Self {
             writer,
             request: request.clone(),
-            asked: checkpoint.head.interrupts,
-            length: checkpoint.messages.len(),
+            before: checkpoint,
             runtime,
             is_done: false,
         };
@@ -209,11 +208,14 @@ impl Running {
 
     /// Returns the checkpoint of a run that has failed or was dropped. If it has done nothing, as
     /// that of a program which may not go on with the conversation, its questions stay open.
-    fn untouched(&self, mut checkpoint: Checkpoint) -> Checkpoint {
-        if checkpoint.messages.len() == self.length && checkpoint.head.interrupts.is_empty() {
-            checkpoint.head.interrupts.clone_from(&self.asked);
+    fn untouched(&self, checkpoint: Checkpoint) -> Checkpoint {
+        let has_done_nothing = checkpoint.messages.len() == self.before.messages.len()
+            && checkpoint.head.interrupts.is_empty();
+        if has_done_nothing {
+            self.before.clone()
+        } else {
+            checkpoint
         }
-        checkpoint
     }
 
     fn store(

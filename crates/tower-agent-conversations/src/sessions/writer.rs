@@ -26,6 +26,8 @@ pub(super) struct SessionState {
     pub(super) entries: Messages,
     /// The previous process of this run was lost, and no journal has taken the run over.
     pub(super) is_lost: bool,
+    /// It was lost, whether a journal has taken it over or not.
+    pub(super) was_lost: bool,
 }
 
 impl Writer {
@@ -48,6 +50,12 @@ impl Writer {
     /// Notes that the journal has taken over the run of a lost process.
     pub(super) async fn take_over(&self) {
         self.session.lock().await.is_lost = false;
+    }
+
+    /// Notes that the journal has not gone on with the run.
+    pub(super) async fn give_back(&self) {
+        let mut session = self.session.lock().await;
+        session.is_lost = session.was_lost;
     }
 
     /// Stores that a journal will know which of the open calls were started, before the first one

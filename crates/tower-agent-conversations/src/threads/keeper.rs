@@ -15,7 +15,7 @@ use super::saving::Saving;
 use super::seal::SealKeys;
 use super::shown::ShownForm;
 use super::stored::ThreadLease;
-use super::thread::{Entry, OpenInterrupt, SentCall, Speaker, Thread, is_of_run};
+use super::thread::{Asked, Entry, OpenInterrupt, SentCall, Speaker, Thread, is_of_run};
 use crate::key::ConversationKey;
 use crate::time::now;
 
@@ -51,6 +51,8 @@ pub struct Keeper {
     name: Arc<str>,
     /// The thread at the start of the run.
     base: Thread,
+    /// What was asked before that.
+    asked: Option<Asked>,
     /// The thread as the run has saved it last, so that the next save adds only what is new.
     saved: Option<Saved>,
     client_tools: HashSet<Arc<str>>,
@@ -75,6 +77,7 @@ impl Keeper {
         key: ConversationKey,
         name: Arc<str>,
         base: Thread,
+        asked: Option<Asked>,
         client_tools: HashSet<Arc<str>>,
         device: Option<Device>,
     ) -> Self {
@@ -84,6 +87,7 @@ impl Keeper {
             key,
             name,
             base,
+            asked,
             saved: None,
             client_tools,
             device,
@@ -154,6 +158,19 @@ impl Keeper {
             calls: LatestCalls::default(),
         });
         let Checkpoint { mut head, messages } = checkpoint;
+        // Such as one of a program that may not go on with the conversation. The client of a sealed
+        // thread has its answer, which counts once.
+        let has_done_nothing = progress == Progress::Cut
+            && matches!(self.keeping, Keeping::Store(_))
+            && messages.len() == thread.messages().len()
+            && client.texts().all(|(id, _)| !is_of_run(id, &self.name));
+        if has_done_nothing
+            && let Some(asked) = &self.asked
+            && asked.put_back(&mut thread)
+        {
+            thread.updated_at = now();
+            return thread;
+        }
         self.add(&mut thread, &mut calls, &messages, client, progress);
         // A run that broke off may have its answer again, so its interrupts stay.
         if progress != Progress::Cut {

@@ -47,6 +47,7 @@ use self::seal::{UsedAnswers, is_sealed};
 pub use self::shown::{MissedMessage, ShownForm, ShownMessage};
 pub use self::shown_thread::ShownThread;
 use self::stored::{FORMAT, ThreadCache, ThreadLease, record, thread_of};
+use self::thread::Asked;
 pub(crate) use self::thread::Entry;
 pub use self::thread::Thread;
 use self::urls::{UrlRule, Urls};
@@ -263,9 +264,7 @@ impl Threads {
             Some(claim) if claim.until > now() => return Err(busy(claim.until).into()),
             Some(_) => true,
         };
-        let earlier = known
-            .as_ref()
-            .map(|thread| (thread.version, thread.answered.clone()));
+        let earlier = known.as_ref().map(Asked::of);
         // Nobody but its client reads a sealed thread.
         let reader = input.reader.as_deref().filter(|_| self.has_store());
         let mark = Mark::read(reader);
@@ -338,12 +337,13 @@ impl Threads {
             Place::Sealed(keys, used) => {
                 // An answer repeated after a run that broke off counts once for what that run has
                 // left.
-                let (version, earlier) = earlier.unwrap_or_default();
+                let earlier = earlier.clone().unwrap_or_default();
                 let mut answers = Vec::new();
                 for answered in &thread.answered {
-                    let is_repeated = earlier.iter().any(|earlier| earlier.id == answered.id);
+                    let mut known = earlier.answered.iter();
+                    let is_repeated = known.any(|known| known.id == answered.id);
                     answers.push(if is_repeated {
-                        format!("{} {version}", answered.id).into()
+                        format!("{} {}", answered.id, earlier.version).into()
                     } else {
                         answered.id.clone()
                     });
@@ -363,6 +363,7 @@ impl Threads {
             key,
             name.clone(),
             thread,
+            earlier,
             input.tools,
             (!input.is_away).then_some(Device { mark, is_behind }),
         );

@@ -146,6 +146,41 @@ impl OpenInterrupt {
     }
 }
 
+/// What is asked in a thread that a run takes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) version: u64,
+    open: Vec<OpenInterrupt>,
+    pub(crate) answered: Vec<Answered>,
+    is_cut: bool,
+    /// The number of entries in the log.
+    entries: usize,
+}
+
+impl Asked {
+    pub(crate) fn of(thread: &Thread) -> Self {
+        Self {
+            version: thread.version,
+            open: thread.open.clone(),
+            answered: thread.answered.clone(),
+            is_cut: thread.is_cut,
+            entries: thread.log.len(),
+        }
+    }
+
+    /// Asks it again in the thread of a run that was begun with nothing but answers, and has done
+    /// nothing. Returns whether it was.
+    pub(crate) fn put_back(&self, thread: &mut Thread) -> bool {
+        let is_as_before = thread.log.len() == self.entries;
+        if is_as_before {
+            thread.open.clone_from(&self.open);
+            thread.answered.clone_from(&self.answered);
+            thread.is_cut = self.is_cut;
+        }
+        is_as_before
+    }
+}
+
 /// An answered interrupt.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Answered {

@@ -6,6 +6,8 @@ CREATE TABLE tower_agent_runs (
     -- The run id of the requests, which two users may have chosen alike.
     run TEXT NOT NULL,
     agent TEXT NOT NULL,
+    -- The version of the program that has started it last; empty for none.
+    version TEXT NOT NULL,
     -- The stored conversation that the run is part of, and the policy that keeps it, as JSON; empty for
     -- none.
     kept_in TEXT NOT NULL,

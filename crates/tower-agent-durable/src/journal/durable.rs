@@ -33,6 +33,7 @@ const MAX_RUNS: usize = 1000;
 pub struct Durable<J> {
     journal: J,
     runs: Arc<Semaphore>,
+    version: Option<Arc<str>>,
 }
 
 impl<J: Journal> Durable<J> {
@@ -42,7 +43,18 @@ impl<J: Journal> Durable<J> {
         Self {
             journal,
             runs: Arc::new(Semaphore::new(MAX_RUNS)),
+            version: None,
         }
+    }
+
+    /// Sets the version of the program, which each run has that it starts or goes on with. Defaults
+    /// to none. It decides nothing: it is for the [queries](super::RunQuery::version) of those who
+    /// [upgrade](crate::guide::deployment#rolling-upgrades), so that each version goes on with its
+    /// own runs, and the last ones of an earlier version are found.
+    #[must_use]
+    pub fn version(mut self, version: impl Into<Arc<str>>) -> Self {
+        self.version = Some(version.into());
+        self
     }
 
     /// Sets the maximum number of runs at once in this process, of this value and its clones.
@@ -138,7 +150,11 @@ impl<J: Journal> Durable<J> {
 
 impl<J: Journal> From<Durable<J>> for Bundle {
     fn from(durable: Durable<J>) -> Self {
-        let Durable { journal, runs } = durable;
+        let Durable {
+            journal,
+            runs,
+            version,
+        } = durable;
         // The layers stand around everything else, so that a replayed call skips all of it. The
         // answer to a question stands innermost, since callbacks around the tool must see its
         // response.
@@ -147,6 +163,7 @@ impl<J: Journal> From<Durable<J>> for Bundle {
                 DurableRunLayer {
                     journal: journal.clone(),
                     runs,
+                    version,
                 },
                 DurableLayer(journal.clone()),
                 DurableLayer(journal),

@@ -23,6 +23,8 @@ pub struct Input {
     /// The user whom the run belongs to: that of its [key](RunKey), or of its
     /// conversation.
     pub user: Option<Arc<str>>,
+    /// The [version](super::Durable::version) of the program.
+    pub version: Option<Arc<str>>,
     /// The request.
     pub request: SavedRequest,
     /// The fingerprint of the request.
@@ -95,6 +97,7 @@ impl Input {
         let is_retried = OpenRun::of(context).is_some_and(|run| *run.id == *context.run_id());
         Ok(Self {
             agent: context.agent().into(),
+            version: None,
             user: user_of(request),
             request: saved,
             fingerprint,

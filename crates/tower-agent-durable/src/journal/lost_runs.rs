@@ -24,8 +24,8 @@ impl Runs {
     /// The agent is the one that began the runs: with its session layer around it if they are in
     /// sessions, which then have the result. A session is free when its
     /// [lease](tower_agent_conversations::SessionLayer::lease) has ended: until then its run has a
-    /// [`Conflict`](tower_agent::ErrorKind::Conflict) here. Runs of threads are left alone: the next
-    /// request of their client continues the thread.
+    /// [`Conflict`](tower_agent::ErrorKind::Conflict) here. Runs of threads are left alone: the
+    /// next request of their client continues the thread.
     ///
     /// A run with a call that cannot be repeated waits for an answer afterwards, as described for
     /// [the journal](crate::journal#what-is-repeated).

@@ -33,6 +33,7 @@ pub struct OpenRun {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Before {
     pub(super) agent: String,
+    pub(super) version: String,
     /// `None` for one whose process was lost.
     pub(super) waited: Option<Waited>,
 }

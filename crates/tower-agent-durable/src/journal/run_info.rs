@@ -16,6 +16,8 @@ pub struct RunInfo {
     pub id: Arc<str>,
     /// The outermost agent.
     pub agent: Arc<str>,
+    /// The [version](super::Durable::version) of the program that has started it last.
+    pub version: Option<Arc<str>>,
     /// The user whom the run belongs to, if it has one.
     pub user: Option<Arc<str>>,
     /// The stored conversation that the run is part of, if a [policy](Self::policy) keeps it.
@@ -63,6 +65,7 @@ impl RunInfo {
         Self {
             id: id.into(),
             agent: agent.into(),
+            version: None,
             user: None,
             conversation: None,
             policy: None,

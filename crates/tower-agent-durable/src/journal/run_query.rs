@@ -19,6 +19,8 @@ use super::run_status::RunStatus;
 pub struct RunQuery {
     /// The outermost agent; `None` for all.
     pub agent: Option<Arc<str>>,
+    /// The [version](super::Durable::version) of the program; `None` for all.
+    pub version: Option<Arc<str>>,
     /// The user; `None` for all, and for those of nobody.
     pub user: Option<Arc<str>>,
     /// The status; `None` for all.
@@ -39,6 +41,7 @@ impl RunQuery {
     pub const fn new() -> Self {
         Self {
             agent: None,
+            version: None,
             user: None,
             status: None,
             since: None,
@@ -54,6 +57,13 @@ impl RunQuery {
             agent: Some(agent.into()),
             ..Self::new()
         }
+    }
+
+    /// Sets the version of the program, that has started a run last.
+    #[must_use]
+    pub fn version(mut self, version: impl Into<Arc<str>>) -> Self {
+        self.version = Some(version.into());
+        self
     }
 
     /// Sets the user.

@@ -26,6 +26,7 @@ pub(super) struct DurableRunLayer<J> {
     pub(super) journal: J,
     /// The runs that may still begin.
     pub(super) runs: Arc<Semaphore>,
+    pub(super) version: Option<Arc<str>>,
 }
 
 #[derive(Clone)]
@@ -33,6 +34,7 @@ pub(super) struct RunService<S, J> {
     inner: S,
     journal: J,
     runs: Arc<Semaphore>,
+    version: Option<Arc<str>>,
 }
 
 impl<S, J: Journal> Layer<S> for DurableRunLayer<J> {
@@ -43,6 +45,7 @@ impl<S, J: Journal> Layer<S> for DurableRunLayer<J> {
             inner,
             journal: self.journal.clone(),
             runs: self.runs.clone(),
+            version: self.version.clone(),
         }
     }
 }
@@ -61,22 +64,21 @@ where
     }
 
     fn call(&mut self, request: AgentRequest) -> Self::Future {
-        let inner = self.inner.clone();
-        let journal = self.journal.clone();
-        Box::pin(make(inner, journal, self.runs.clone(), request))
+        Box::pin(make(self.clone(), request))
     }
 }
 
-async fn make<S, J>(
-    inner: S,
-    journal: J,
-    runs: Arc<Semaphore>,
-    request: AgentRequest,
-) -> Result<AgentResponse>
+async fn make<S, J>(service: RunService<S, J>, request: AgentRequest) -> Result<AgentResponse>
 where
     S: CallService<AgentRequest>,
     J: Journal,
 {
+    let RunService {
+        inner,
+        journal,
+        runs,
+        version,
+    } = service;
     let context = request.context().clone();
     let is_outermost = !context.path().contains('/');
     if !is_outermost {
@@ -96,7 +98,11 @@ where
     if let Some(open) = &open {
         open.note_journal().await?;
     }
-    let run = journal.start(&Input::new(&request)?).await?;
+    let input = Input {
+        version,
+        ..Input::new(&request)?
+    };
+    let run = journal.start(&input).await?;
     if let Some(open) = &open {
         open.take_over().await;
     }
@@ -127,6 +133,9 @@ where
             let steps = Steps::find(&context);
             let is_untouched = steps.is_some_and(|steps| !steps.have_begun());
             if is_untouched && journal.give_back(&run).await? {
+                if let Some(open) = &open {
+                    open.give_back().await;
+                }
                 return result;
             }
             RunEnd::Failed(error.clone())

@@ -50,7 +50,7 @@ pub struct Runs(Arc<dyn Sql>);
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT run, agent, owner, kept_in, status, summary, epoch, started_at, updated_at \
+            "SELECT run, agent, version, owner, kept_in, status, summary, epoch, started_at, updated_at \
              FROM tower_agent_runs WHERE ",
             $rest
         )
@@ -64,6 +64,7 @@ macro_rules! list {
             select!($condition),
             "started_at >= $1 AND started_at < $2 AND (started_at, run, owner) < ($3, $4, $5) \
              AND ($6 = '' OR agent = $6) AND ($7 = '' OR status = $7) \
+             AND ($9 = '' OR version = $9) \
              ORDER BY started_at DESC, run DESC, owner DESC LIMIT $8"
         )
     };
@@ -72,7 +73,7 @@ macro_rules! list {
 const LIST: &str = list!("");
 
 // Another statement, so that the database finds an index for it.
-const LIST_OF_USER: &str = list!("owner = $9 AND ");
+const LIST_OF_USER: &str = list!("owner = $10 AND ");
 
 const ONE: &str = select!("owner = $1 AND run = $2");
 
@@ -150,6 +151,7 @@ impl Runs {
             query.agent.as_deref().unwrap_or_default().into(),
             query.status.map_or("", |status| status.as_str()).into(),
             query.limit.into(),
+            query.version.as_deref().unwrap_or_default().into(),
         ];
         let sql = match &query.user {
             Some(user) => {
@@ -521,6 +523,8 @@ impl RunInfo {
             info.conversation = Some(key);
             info.policy = Some(policy);
         }
+        let version = row.text("version")?;
+        info.version = (!version.is_empty()).then(|| version.into());
         info.epoch = row.number("epoch")?;
         info.updated_at = time(row.number("updated_at")?);
         Ok(info)

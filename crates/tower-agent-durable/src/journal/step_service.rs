@@ -4,7 +4,9 @@ use std::task::{Context, Poll};
 use futures_util::future::BoxFuture;
 use serde_json::value::to_raw_value;
 use tower::{Service, ServiceExt};
-use tower_agent::call::{CallService, end_after_response, ending_after_response, is_waiting};
+use tower_agent::call::{
+    CallService, end_after_response, ending_after_response, is_waiting, stays_open,
+};
 use tower_agent::context::EffectLog;
 use tower_agent::error::CallSite;
 use tower_agent::{Error, ErrorKind, Result};
@@ -229,6 +231,10 @@ where
                 }
                 journal.release(&lease).await?;
             }
+            End::Unmade => {
+                journal.release(&lease).await?;
+                steps.note_unmade();
+            }
             End::Leave => {}
             End::Ask => {
                 let mut question = match known {
@@ -254,6 +260,8 @@ enum End {
     Commit,
     /// Forget the step, as if it was never begun.
     Release,
+    /// Forget the step, which this program may not make.
+    Unmade,
     /// Leave it unfinished: the call may have been made.
     Leave,
     /// Leave it unfinished, and interrupt the run with the question about it.
@@ -278,6 +286,7 @@ fn end_of<R: StepRequest>(
         Ok(_) => End::Commit,
         // The journal has failed below, as in a sub-agent, and cannot be written here either.
         Err(error) if error.downcast_ref::<JournalError>().is_some() => End::Leave,
+        Err(error) if stays_open(error) => End::Unmade,
         Err(error) => match error.kind() {
             ErrorKind::Interrupted => End::Release,
             // Of the whole run, which asks nobody.

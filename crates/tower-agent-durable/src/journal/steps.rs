@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tower_agent::RunContext;
@@ -20,8 +20,8 @@ const TURNS: u32 = 8;
 /// The steps of a run in this process.
 pub(super) struct Steps {
     pub(super) run: OpenRun,
-    /// This process has begun a step.
-    has_begun: AtomicBool,
+    /// The number of steps that this process has begun.
+    begun: AtomicU32,
     seen: Mutex<Seen>,
 }
 
@@ -43,7 +43,7 @@ impl Steps {
         };
         let steps = Self {
             run,
-            has_begun: AtomicBool::new(false),
+            begun: AtomicU32::new(0),
             seen: Mutex::new(seen),
         };
         context.values().set(KEY, Arc::new(steps));
@@ -51,12 +51,17 @@ impl Steps {
 
     /// Notes that this process begins a step that the journal does not have, or again.
     pub(super) fn note_begun(&self) {
-        self.has_begun.store(true, Ordering::Release);
+        self.begun.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Notes that a step which has begun was not made, and is not in the journal.
+    pub(super) fn note_unmade(&self) {
+        self.begun.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Returns whether this process has begun a step.
     pub(super) fn have_begun(&self) -> bool {
-        self.has_begun.load(Ordering::Acquire)
+        self.begun.load(Ordering::Acquire) > 0
     }
 
     /// Returns the steps of the run that a call belongs to.

@@ -31,10 +31,10 @@ use tower_agent_conversations::{StoreError, to_json};
 
 const KNOW: &str = "\
     INSERT INTO tower_agent_runs \
-    (owner, run, agent, kept_in, epoch, input, conversation, status, started_at, updated_at) \
-    VALUES ($1, $2, $3, $6, 0, 0, 0, $4, $5, $5) \
+    (owner, run, agent, version, kept_in, epoch, input, conversation, status, started_at, \
+    updated_at) VALUES ($1, $2, $3, $7, $6, 0, 0, 0, $4, $5, $5) \
     ON CONFLICT (owner, run) DO UPDATE SET updated_at = excluded.updated_at \
-    RETURNING id, agent, kept_in, epoch, input, conversation, status, ended, shared, summary";
+    RETURNING id, agent, version, kept_in, epoch, input, conversation, status, ended, shared, summary";
 
 const SUPERSEDE: &str = "\
     UPDATE tower_agent_runs SET status = $4, ended = NULL, summary = NULL, shared = NULL \
@@ -45,7 +45,7 @@ const REQUESTS: &str = "\
 
 const START: &str = "\
     UPDATE tower_agent_runs \
-    SET agent = $2, epoch = $3, input = $4, conversation = $5, status = $6, \
+    SET agent = $2, epoch = $3, input = $4, conversation = $5, status = $6, version = $7, \
     ended = NULL, shared = NULL, summary = NULL WHERE id = $1";
 
 const ADD_INPUT: &str = "\
@@ -86,9 +86,9 @@ const END: &str = "\
 
 const GIVE_BACK: &str = "\
     UPDATE tower_agent_runs SET agent = $2, input = $3, status = $4, ended = $5, shared = $6, \
-    summary = $7 WHERE id = $1";
+    summary = $7, version = $8 WHERE id = $1";
 
-const GIVE_BACK_LOST: &str = "UPDATE tower_agent_runs SET agent = $2 WHERE id = $1";
+const GIVE_BACK_LOST: &str = "UPDATE tower_agent_runs SET agent = $2, version = $3 WHERE id = $1";
 
 const DROP_INPUT: &str = "DELETE FROM tower_agent_run_inputs WHERE run = $1 AND number = $2";
 
@@ -104,6 +104,7 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     let key = input.key();
     key.check()?;
     let kept_in = KeptIn::to_text(input.kept_in.as_ref())?;
+    let version = input.version.as_deref().unwrap_or_default();
     let running = RunStatus::Running.as_str();
     let conversation = &input.request.checkpoint().messages;
     let (messages, texts) =
@@ -117,6 +118,7 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
         running.into(),
         now().into(),
         (&kept_in).into(),
+        version.into(),
     ];
     let Some(row) = tx.fetch_all(KNOW, &known).await?.pop() else {
         return Err(unknown(&key));
@@ -151,6 +153,7 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
         run.input.into(),
         run.conversation.into(),
         running.into(),
+        version.into(),
     ];
     tx.execute(START, &start).await?;
     if run.input != latest {
@@ -207,8 +210,11 @@ fn before(row: &Row, input: u32) -> Result<Option<Before>, JournalError> {
         }),
         _ => return Ok(None),
     };
-    let agent = row.text("agent")?.to_owned();
-    Ok(Some(Before { agent, waited }))
+    Ok(Some(Before {
+        agent: row.text("agent")?.to_owned(),
+        version: row.text("version")?.to_owned(),
+        waited,
+    }))
 }
 
 pub(super) async fn give_back(database: &dyn Sql, run: &OpenRun) -> Result<bool, JournalError> {
@@ -220,9 +226,11 @@ pub(super) async fn give_back(database: &dyn Sql, run: &OpenRun) -> Result<bool,
         .await?;
     let id = check(&mut *tx, run).await?;
     let agent = (&*before.agent).into();
+    let version = (&*before.version).into();
     let Some(waited) = &before.waited else {
         // Nobody works on it, as before.
-        tx.execute(GIVE_BACK_LOST, &[id.into(), agent]).await?;
+        tx.execute(GIVE_BACK_LOST, &[id.into(), agent, version])
+            .await?;
         tx.commit().await?;
         return Ok(true);
     };
@@ -250,6 +258,7 @@ pub(super) async fn give_back(database: &dyn Sql, run: &OpenRun) -> Result<bool,
         (&*waited.ended).into(),
         waited.shared.into(),
         (&*waited.summary).into(),
+        version,
     ];
     tx.execute(GIVE_BACK, &values).await?;
     tx.commit().await?;

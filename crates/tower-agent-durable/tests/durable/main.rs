@@ -1,5 +1,6 @@
 //! Sessions and durable runs, against real databases.
 
+mod aged;
 mod composed;
 mod conformance;
 mod database;
@@ -19,5 +20,6 @@ mod stored;
 mod support;
 mod thread_stores;
 mod threads;
+mod upgrades;
 mod user_data;
 mod writers;

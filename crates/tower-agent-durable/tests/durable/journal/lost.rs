@@ -7,7 +7,6 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::store::EndedLeases;
 use tower::{Layer, ServiceExt};
-use tower_agent::agent::AgentService;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Effect, Error, ErrorKind, Request, Resolution, Tool,
@@ -17,61 +16,15 @@ use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_conversations::{
     ConversationKey, ConversationQuery, Inbox, Policy, Roles, Session, SessionLayer,
 };
-use tower_agent_durable::journal::{Durable, JournalError, RunInfo, RunQuery, RunStatus, Runs};
-use tower_agent_durable::{AgentInbox, Sqlite};
+use tower_agent_durable::AgentInbox;
+use tower_agent_durable::journal::{Durable, JournalError, RunInfo, RunQuery, RunStatus};
 use tower_agent_middleware::approval::{Approval, Decision};
 
-use crate::support::folder::Folder;
+use crate::aged::Aged;
 use crate::support::journal_error;
 
 fn key() -> ConversationKey {
     ConversationKey::new("shop", "ada", "1")
-}
-
-/// A database in a file, so that a test can make a run look lost.
-struct Place {
-    database: Sqlite,
-    folder: Folder,
-}
-
-impl Place {
-    async fn new(name: &str) -> Self {
-        let folder = Folder::new(name);
-        let database = Sqlite::open(folder.file("runs.db")).await.unwrap();
-        Self { database, folder }
-    }
-
-    fn runs(&self) -> Runs {
-        self.database.runs()
-    }
-
-    /// Lets a minute pass since the last sign of life of each run.
-    async fn a_minute_later(&self) {
-        let file = format!("sqlite:{}", self.folder.file("runs.db").display());
-        let other = sqlx::SqlitePool::connect(&file).await.unwrap();
-        let change = "UPDATE tower_agent_runs SET updated_at = updated_at - 60000";
-        sqlx::query(change).execute(&other).await.unwrap();
-        other.close().await;
-    }
-
-    async fn status(&self, run: &str) -> RunStatus {
-        let all = self.runs().list(&RunQuery::new()).await.unwrap();
-        let found = all.into_iter().find(|found| *found.id == *run);
-        found.unwrap().status
-    }
-
-    /// Makes a run until its last model call hangs, and kills it then. A process that is killed
-    /// writes nothing more, so that what its drop would store is not stored.
-    async fn killed(&self, agent: impl AgentService, model: &ScriptedModel, request: AgentRequest) {
-        let mut run = Box::pin(agent.oneshot(request));
-        while model.requests().len() < 2 {
-            assert!(futures::poll!(&mut run).is_pending());
-            tokio::task::yield_now().await;
-        }
-        // Neither dropped nor polled any more.
-        std::mem::forget(run);
-        self.a_minute_later().await;
-    }
 }
 
 /// Who a tool was called for.
@@ -79,7 +32,7 @@ impl Place {
 struct Users(Arc<Mutex<Vec<String>>>);
 
 /// Pays once a call. If it `asks`, somebody approves each call.
-fn agent(name: &str, model: &ScriptedModel, place: &Place, users: &Users, asks: bool) -> Agent {
+fn agent(name: &str, model: &ScriptedModel, place: &Aged, users: &Users, asks: bool) -> Agent {
     let users = users.clone();
     let pay = Tool::function_with("pay", "Pays.", move |_: Value, request: ToolRequest| {
         let key = ConversationKey::of(request.context());
@@ -119,7 +72,7 @@ fn texts(resumed: &[(RunInfo, Result<AgentResponse, Error>)]) -> Vec<String> {
 
 #[tokio::test]
 async fn of_two_servers_that_look_for_lost_runs_one_goes_on_with_it_in_its_session() {
-    let (place, users) = (Place::new("sweep").await, Users::default());
+    let (place, users) = (Aged::new("sweep").await, Users::default());
     let sessions = || SessionLayer::new(EndedLeases(place.database.clone()));
     // A turn before: the run is not the first of its session.
     let before = agent("clerk", &saying("Hello."), &place, &users, false);
@@ -163,14 +116,14 @@ async fn of_two_servers_that_look_for_lost_runs_one_goes_on_with_it_in_its_sessi
 }
 
 /// Returns the one that runs.
-async fn running(place: &Place) -> RunInfo {
+async fn running(place: &Aged) -> RunInfo {
     let query = RunQuery::new().status(RunStatus::Running);
     place.runs().list(&query).await.unwrap().remove(0)
 }
 
 #[tokio::test]
 async fn a_run_of_a_session_does_not_go_on_outside_of_it() {
-    let (place, users) = (Place::new("outside").await, Users::default());
+    let (place, users) = (Aged::new("outside").await, Users::default());
     let model = paying_and_hanging();
     let layer = SessionLayer::new(EndedLeases(place.database.clone()));
     let dies = layer.layer(agent("clerk", &model, &place, &users, false));
@@ -196,7 +149,7 @@ async fn a_run_of_a_session_does_not_go_on_outside_of_it() {
 
 #[tokio::test]
 async fn a_lost_run_that_another_program_may_not_go_on_with_stays_as_it_was() {
-    let (place, users) = (Place::new("lost-other").await, Users::default());
+    let (place, users) = (Aged::new("lost-other").await, Users::default());
     let model = paying_and_hanging();
     let dies = agent("clerk", &model, &place, &users, false);
     place
@@ -227,7 +180,7 @@ async fn a_lost_run_that_another_program_may_not_go_on_with_stays_as_it_was() {
 
 #[tokio::test]
 async fn an_approval_in_a_session_under_another_run_id_counts_once() {
-    let (place, users) = (Place::new("answered").await, Users::default());
+    let (place, users) = (Aged::new("answered").await, Users::default());
     let clerk = agent("clerk", &paying(), &place, &users, true);
     let chat = SessionLayer::new(place.database.clone()).layer(clerk.clone());
     let first = key().request(AgentRequest::new("Pay.").with_run_id("run 1"));
@@ -262,7 +215,7 @@ async fn an_approval_in_a_session_under_another_run_id_counts_once() {
 
 #[tokio::test]
 async fn the_request_of_a_run_that_has_answered_in_its_session_has_its_answer() {
-    let (place, users) = (Place::new("done").await, Users::default());
+    let (place, users) = (Aged::new("done").await, Users::default());
     let model = paying();
     let clerk = agent("clerk", &model, &place, &users, false);
     let chat = SessionLayer::new(place.database.clone()).layer(clerk);
@@ -280,7 +233,7 @@ async fn the_request_of_a_run_that_has_answered_in_its_session_has_its_answer() 
 
 #[tokio::test]
 async fn a_run_of_a_thread_goes_on_in_the_thread_alone() {
-    let (place, users) = (Place::new("thread").await, Users::default());
+    let (place, users) = (Aged::new("thread").await, Users::default());
     let clerk = agent("clerk", &paying(), &place, &users, true);
     let server = AgUi::builder(clerk.clone())
         .name("shop")
