@@ -21,11 +21,10 @@ use crate::translate::{
 };
 use crate::wire::{EncryptedEntity, Event, InputErrorKind, MessageKind, RunAgentInput, RunError};
 use tower_agent::agent::BoxAgent;
-use tower_agent::agent::RunStream;
 use tower_agent::callback::LayerInner;
 use tower_agent::error::{Error, ErrorKind, Result, panic_message};
 use tower_agent::stream::{self, EventKind};
-use tower_agent_conversations::{Begun, Keeper, Progress, Roles, Save, Saving};
+use tower_agent_conversations::{Begun, Progress, Roles, ThreadRun};
 
 /// A run as a stream of events for the client; created by [`AgUi::run`](super::AgUi::run).
 ///
@@ -39,18 +38,10 @@ pub struct AgUiRun(Arc<Mutex<ActiveRun>>);
 
 /// A run, which is shared with its server so that it can be stopped while nobody reads it.
 pub(crate) struct ActiveRun {
-    agent: Option<RunStream>,
-    keeper: Keeper,
-    /// A save in progress. The events that depend on it wait.
-    saving: Option<Saving>,
-    /// The event that waits for the save.
+    /// The run in its thread. The events that depend on a save wait for it.
+    kept: ThreadRun,
+    /// The event that waits for a save.
     held: Option<stream::Event>,
-    /// The sealed thread for the client, emitted before the end.
-    sealed: Option<Event>,
-    /// Nothing more is saved.
-    is_kept: bool,
-    /// A save has failed.
-    is_lost: bool,
     run: Arc<TranslateRun>,
     /// `None` if there are no callbacks or layers around the translation.
     stack: Option<LayerInner<TranslateRequest>>,
@@ -96,27 +87,16 @@ impl AgUiRun {
             failure_message,
             time,
         } = served;
-        let Begun {
-            request,
-            keeper,
-            name,
-            missed,
-            ..
-        } = begun;
-        let agent = RunStream::named(agent, request, name);
+        let mut kept = ThreadRun::new(agent, begun);
+        let missed = kept.take_missed();
         let order = OrderKeeper::new(input.thread_id.clone(), input.run_id.clone());
-        let interrupt_ids = keeper.interrupt_ids().clone();
-        let context = agent.context().clone();
+        let interrupt_ids = kept.interrupt_ids().clone();
+        let context = kept.context().clone();
         let run = TranslateRun::new(input, context, interrupt_ids, roles, failure_message)
             .with_missed(missed);
         let active = Arc::new(Mutex::new(ActiveRun {
-            agent: Some(agent),
-            keeper,
-            saving: None,
+            kept,
             held: None,
-            sealed: None,
-            is_kept: false,
-            is_lost: false,
             run: Arc::new(run),
             stack,
             translating: None,
@@ -149,38 +129,35 @@ impl ActiveRun {
         let Some(flow) = &mut self.flow else {
             return false;
         };
-        let ready = self.agent.as_ref().and_then(RunStream::ready);
+        let ready = self.kept.agent().and_then(|agent| agent.ready());
         ready.is_some_and(|(invocation, kind)| flow.takes(invocation, kind))
     }
 
     #[inline]
     fn take_piece(&mut self) -> Option<Event> {
         let subagent = self.flow.as_ref()?.subagent.clone();
-        translate_piece(self.agent.as_mut()?.take_ready()?, subagent)
+        translate_piece(self.kept.agent()?.take_ready()?, subagent)
     }
 
     /// Takes the agent's next event, which is saved first if necessary.
     #[inline(never)]
     fn hear(&mut self) -> Option<Event> {
-        let agent = self.agent.as_mut()?;
+        let agent = self.kept.agent()?;
         agent.ready()?;
         let event = agent.take_event()?;
         self.catch_up();
-        let progress = match &event.kind {
-            EventKind::RunFinished | EventKind::RunInterrupted { .. } => Progress::Ended,
-            EventKind::RunFailed { .. } => Progress::Cut,
-            // Translated first, so that its form for the client is saved with it. It is not sent
-            // before the save is made.
-            kind if self.keeper.must_save_before(kind) && self.stack.is_none() => {
-                self.translate(event);
-                self.keep(Progress::Running);
-                return None;
-            }
-            kind if self.keeper.must_save_before(kind) => Progress::Running,
-            _ => return self.take(event),
+        let Some(progress) = self.kept.save_before(&event.kind) else {
+            return self.take(event);
         };
+        // Translated first, so that its form for the client is saved with it. It is not sent before
+        // the save is made.
+        if progress == Progress::Running && self.stack.is_none() {
+            self.translate(event);
+            self.keep(progress);
+            return None;
+        }
         self.keep(progress);
-        if self.saving.is_none() {
+        if !self.kept.is_saving() {
             return self.take(event);
         }
         // The client must not see what a restarted server would not know.
@@ -197,25 +174,13 @@ impl ActiveRun {
 
     fn keep(&mut self, progress: Progress) {
         self.catch_up();
-        let Some(agent) = self.agent.as_ref().filter(|_| !self.is_kept) else {
-            return;
-        };
-        // Before the save has ended: a run ends once, and dropping it must not save another end.
-        self.is_kept = progress != Progress::Running;
-        let checkpoint = agent.checkpoint();
-        let state = agent.context().state().snapshot();
-        let shown = lock(&self.run.shown);
-        match self.keeper.keep(checkpoint, state, &*shown, progress) {
-            Save::Sealed(sealed) => {
-                self.sealed = sealed.and_then(|sealed| in_first(&shown, sealed))
-            }
-            Save::Store(saving) => {
-                self.saving = Some(match self.saving.take() {
-                    None => saving,
-                    Some(earlier) => saving.after(earlier),
-                });
-            }
-        }
+        self.kept.keep(&*lock(&self.run.shown), progress);
+    }
+
+    /// Returns the event with the sealed thread, once.
+    fn take_sealed(&mut self) -> Option<Event> {
+        let sealed = self.kept.take_sealed()?;
+        in_first(&lock(&self.run.shown), sealed)
     }
 
     /// Starts to translate an event.
@@ -261,9 +226,11 @@ impl ActiveRun {
 
     /// Emits translated events, in order.
     fn send(&mut self) {
+        let is_ending = self.translated.iter().any(is_last);
+        let mut sealed = is_ending.then(|| self.take_sealed()).flatten();
         for event in self.translated.drain(..) {
             if is_last(&event)
-                && let Some(sealed) = self.sealed.take()
+                && let Some(sealed) = sealed.take()
             {
                 drop(self.order.push(sealed, &mut self.out));
             }
@@ -279,7 +246,7 @@ impl ActiveRun {
 
     fn fail(&mut self, error: RunError) {
         self.keep(Progress::Cut);
-        if let Some(sealed) = self.sealed.take() {
+        if let Some(sealed) = self.take_sealed() {
             drop(self.order.push(sealed, &mut self.out));
         }
         self.order.fail(error, &mut self.out);
@@ -294,7 +261,7 @@ impl ActiveRun {
     /// Ends the run for a server that shuts down, also if it is not polled again.
     fn stop(&mut self) {
         // The end of the run may be on its way to the client, and is then its true end.
-        if !self.is_kept {
+        if !self.kept.is_kept() {
             self.translating = None;
             // Sent before the error. They are in order already, and noted.
             let unread = std::mem::take(&mut self.out);
@@ -303,7 +270,7 @@ impl ActiveRun {
             self.out.extend(unread);
         }
         // A client that does not read must not keep its thread from another server.
-        self.saving = self.saving.take().map(Saving::in_task);
+        self.kept.save_in_task();
         self.permit = None;
         self.reader.wake_by_ref();
     }
@@ -316,7 +283,7 @@ impl ActiveRun {
         if self.order.is_over() {
             // No further event of the agent can be emitted.
             self.keep(Progress::Cut);
-            self.agent = None;
+            self.kept.stop();
         }
     }
 
@@ -331,7 +298,7 @@ impl ActiveRun {
         let Some(deadline) = &mut self.deadline else {
             return false;
         };
-        let is_late = self.agent.is_some() && deadline.as_mut().poll(cx).is_ready();
+        let is_late = self.kept.agent().is_some() && deadline.as_mut().poll(cx).is_ready();
         if is_late {
             self.deadline = None;
             // The translation of an event that comes too late.
@@ -344,8 +311,6 @@ impl ActiveRun {
     /// of a run that broke off; until a save succeeds, the run keeps the thread.
     fn lose(&mut self, error: &(dyn std::error::Error + 'static)) {
         tracing::error!(error = %error.to_string().escape_debug(), "failed to save the progress of a run");
-        // Only the second failure is final.
-        self.is_kept = std::mem::replace(&mut self.is_lost, true);
         self.keep(Progress::Cut);
         let message = "the progress of this run could not be saved, so it was stopped";
         let error = RunError::new(message).with_code("thread_store");
@@ -360,7 +325,7 @@ impl ActiveRun {
     /// Handles the end of the agent's events.
     fn finish(&mut self) {
         self.keep(Progress::Cut);
-        self.agent = None;
+        self.kept.stop();
         match self.end.take() {
             // The end is always sent, whatever callbacks return.
             Some(end) if !self.order.is_over() => self.translate(end),
@@ -426,17 +391,15 @@ impl ActiveRun {
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let this = self;
         loop {
-            if let Some(saving) = &mut this.saving {
-                let Poll::Ready(saved) = Pin::new(saving).poll(cx) else {
+            if this.kept.is_saving() {
+                let Poll::Ready(saved) = this.kept.poll_saved(cx) else {
                     return this.wait(cx);
                 };
-                this.saving = None;
-                match saved {
-                    Ok(()) => {}
-                    Err(error) => this.lose(&error),
+                if let Err(error) = saved {
+                    this.lose(&error);
                 }
                 // If the save has failed, the agent is gone, and its event is about lost progress.
-                let held = this.held.take().filter(|_| this.agent.is_some());
+                let held = this.held.take().filter(|_| this.kept.agent().is_some());
                 if let Some(event) = held.and_then(|event| this.take(event)) {
                     return Poll::Ready(Some(event));
                 }
@@ -464,7 +427,7 @@ impl ActiveRun {
                 }
                 continue;
             }
-            let Some(agent) = &mut this.agent else {
+            let Some(agent) = this.kept.agent() else {
                 this.permit = None;
                 return Poll::Ready(None);
             };
@@ -493,12 +456,7 @@ impl ActiveRun {
 impl Drop for ActiveRun {
     /// Saves the progress, also of a run whose stream is not read to its end.
     fn drop(&mut self) {
-        // Before the agent goes: the checkpoint is its.
         self.keep(Progress::Cut);
-        self.agent = None;
-        if let Some(saving) = self.saving.take() {
-            saving.detach();
-        }
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn thread_input(
     roles: Roles,
     sealed: Vec<String>,
 ) -> ClientInput<'_, Message> {
-    let mut read = ClientInput::new(input.run_id.clone(), &input.messages);
+    let mut read = ClientInput::new(input.run_id.clone(), &*input.messages);
     read.answers = input.resume.iter().map(answer).collect();
     read.tools = input.tools.iter().map(|tool| tool.name.clone()).collect();
     read.roles = roles;

@@ -2,10 +2,9 @@
 //! client.
 //!
 //! ```text
-//! SessionLayer:    AgentRequest                 ->  AgentRequest with its conversation
-//! Threads::begin:  ConversationKey, ClientInput ->  AgentRequest, Keeper
-//! Keeper::keep:    Checkpoint, ClientView       ->  Save
-//! Threads::show:   ConversationKey              ->  ShownThread
+//! SessionLayer:   AgentRequest, ConversationKey  ->  AgentResponse
+//! Threads:        ThreadRequest                  ->  ThreadRun, a stream of events
+//! Threads::show:  ConversationKey                ->  ShownThread
 //! ```
 //!
 //! Both are policies over one store. A conversation has a [key](ConversationKey), of application,
@@ -17,10 +16,10 @@
 //! | [`ConversationKey`], [`ConversationQuery`], [`ConversationInfo`] | a conversation, and lists of them |
 //! | [`ConversationStore`], [`MemoryConversations`] | where they are stored: in memory, in databases with `tower-agent-durable`, or in a store of your own |
 //! | [`SessionLayer`], [`Session`] | conversations of a caller that is trusted |
-//! | [`Threads`] | begins a run of a thread with a client's input |
+//! | [`Threads`], [`ThreadRequest`], [`ThreadRun`] | conversations of a client, as a layer around an agent |
 //! | [`ClientInput`], [`ClientMessage`], [`ClientView`] | the side of the client: its input, and the messages that it has |
 //! | [`Refusal`] | the reason not to accept an input |
-//! | [`Keeper`] | saves the progress of a run |
+//! | [`Threads::begin`], [`Keeper`] | the same by hand, for a run of another kind than an agent's |
 //! | [`Thread`], [`ShownThread`] | a thread, to be read, and as its client has it, for another device of its user |
 //! | [`SealKeys`] | threads that are stored with the client, which can neither read nor change them |
 //! | [`Question`], [`Roles`] | the questions for others than the client, and who may answer them |
@@ -131,7 +130,7 @@ pub use self::store::{Append, ConversationStore, StoredConversation};
 pub use self::threads::{
     Begun, ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, InterruptIds, Keeper,
     MissedMessage, Progress, Save, Saving, SealKey, SealKeys, ShownForm, ShownMessage, ShownThread,
-    Thread, Threads,
+    Thread, ThreadRequest, ThreadRun, ThreadService, Threads,
 };
 
 /// The README's example, so that it compiles.

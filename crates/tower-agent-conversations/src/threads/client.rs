@@ -1,5 +1,6 @@
 //! A client's side of a thread: the input that it sends, and the messages that it has.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use crate::roles::Roles;
 /// use tower_agent_conversations::{ClientMessage, ClientRole, Refusal};
 ///
 /// /// A message of a protocol in which clients send only text.
+/// #[derive(Clone)]
 /// struct Line {
 ///     id: Arc<str>,
 ///     text: String,
@@ -44,7 +46,7 @@ use crate::roles::Roles;
 ///     }
 /// }
 /// ```
-pub trait ClientMessage {
+pub trait ClientMessage: Clone {
     /// The protocol's error, for a content that no model can read. A refusal becomes one, too.
     type Error: From<Refusal>;
 
@@ -116,6 +118,7 @@ pub struct ClientCall<'a> {
 /// ```
 /// # use tower_agent::message::Part;
 /// # use tower_agent_conversations::{ClientMessage, ClientRole, Refusal};
+/// # #[derive(Clone)]
 /// # struct Line(std::sync::Arc<str>);
 /// # impl ClientMessage for Line {
 /// #     type Error = Refusal;
@@ -133,11 +136,11 @@ pub struct ClientCall<'a> {
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct ClientInput<'a, M> {
+pub struct ClientInput<'a, M: Clone> {
     /// The id of the run, from which the ids of its messages are made.
     pub run_id: Arc<str>,
     /// The client's messages, oldest first: all that it has, or only the new ones.
-    pub messages: &'a [M],
+    pub messages: Cow<'a, [M]>,
     /// Answers to open interrupts, by the [ids](crate::InterruptIds) that the client has received.
     pub answers: Vec<Resolution>,
     /// The names of the tools that the client executes itself.
@@ -158,10 +161,10 @@ pub struct ClientInput<'a, M> {
 impl<'a, M: ClientMessage> ClientInput<'a, M> {
     /// Creates an input with these messages.
     #[must_use]
-    pub fn new(run_id: impl Into<Arc<str>>, messages: &'a [M]) -> Self {
+    pub fn new(run_id: impl Into<Arc<str>>, messages: impl Into<Cow<'a, [M]>>) -> Self {
         Self {
             run_id: run_id.into(),
-            messages,
+            messages: messages.into(),
             answers: Vec::new(),
             tools: HashSet::new(),
             roles: Roles::default(),

@@ -1,4 +1,4 @@
-//! `Threads::begin: ConversationKey, ClientInput -> AgentRequest, Keeper`
+//! `Threads: ThreadRequest -> ThreadRun`
 //!
 //! Conversations whose caller is a client: what the server knows counts, and a client adds only its
 //! own data.
@@ -10,11 +10,13 @@ mod client;
 mod entry_set;
 mod interrupt_ids;
 mod keeper;
+mod layer;
 mod list;
 mod progress;
 mod reader;
 mod results;
 mod rules;
+mod run;
 mod saving;
 mod seal;
 mod sent;
@@ -38,9 +40,11 @@ pub use self::client::{ClientCall, ClientInput, ClientMessage, ClientRole, Clien
 pub use self::interrupt_ids::InterruptIds;
 use self::keeper::{Device, Keeping};
 pub use self::keeper::{Keeper, Save};
+pub use self::layer::{ThreadRequest, ThreadService};
 pub use self::progress::Progress;
 use self::reader::Mark;
 use self::rules::AcceptedInput;
+pub use self::run::ThreadRun;
 pub use self::saving::Saving;
 pub use self::seal::{SealKey, SealKeys};
 use self::seal::{UsedAnswers, is_sealed};
@@ -66,14 +70,26 @@ use crate::time::now;
 
 /// The threads of a server: in a store, or sealed with its clients. Cloning is O(1).
 ///
+/// It is a layer around the outermost agent: a call takes a client's
+/// [request](crate::ThreadRequest), and returns the run as a [stream](crate::ThreadRun) whose
+/// events are saved before they come.
+///
 /// ```
 /// use std::time::Duration;
 ///
+/// use tower::Layer;
+/// use tower_agent::Agent;
 /// use tower_agent_conversations::{MemoryConversations, SealKey, Threads};
+/// # use tower_agent::testing::ScriptedModel;
 ///
+/// # fn main() -> Result<(), tower_agent::BoxError> {
+/// # let model = ScriptedModel::new([]);
 /// let threads = Threads::new(MemoryConversations::new()).lease(Duration::from_secs(60));
+/// let chat = threads.layer(Agent::builder(model).build()?);
 /// let stateless = Threads::default().with_seal(SealKey::new([7; 32]));
-/// # drop((threads, stateless));
+/// # drop((chat, stateless));
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Threads {

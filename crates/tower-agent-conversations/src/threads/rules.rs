@@ -41,7 +41,7 @@ pub(crate) fn begin<M: ClientMessage>(
         }
     }
     let mut thread = Thread::default();
-    account::read(input.messages, allowed, urls, &mut thread)?;
+    account::read(&input.messages, allowed, urls, &mut thread)?;
     thread.set_branch((0..thread.log.len()).collect());
     let request = AgentRequest::resume(thread.checkpoint());
     Ok(AcceptedInput {
@@ -62,7 +62,7 @@ pub(crate) fn go_on<M: ClientMessage>(
     urls: Urls<'_>,
 ) -> Result<AcceptedInput, M::Error> {
     thread.is_cut |= is_lost;
-    let mut sent = Sent::read(&thread, input.messages, allowed, urls)?;
+    let mut sent = Sent::read(&thread, &input.messages, allowed, urls)?;
     let is_partial = (allowed.partial_history || input.is_away) && sent.known.is_empty();
     let Placed {
         is_whole,
@@ -316,7 +316,7 @@ fn append_sorted(branch: &mut Vec<usize>, results: &mut Vec<usize>, thread: &Thr
 }
 
 /// Accepts the answers to the thread's open interrupts whose time is not over.
-fn answered<M>(
+fn answered<M: ClientMessage>(
     thread: &Thread,
     input: &ClientInput<'_, M>,
     now: SystemTime,
@@ -357,7 +357,7 @@ fn answered<M>(
 }
 
 /// Returns whether the sender of an input is the party that answers.
-fn may_answer<M>(input: &ClientInput<'_, M>, open: &OpenInterrupt) -> bool {
+fn may_answer<M: ClientMessage>(input: &ClientInput<'_, M>, open: &OpenInterrupt) -> bool {
     let is_user = !input.is_away;
     let answerer = &open.interrupt.answerer;
     (is_user || answerer.role().is_some()) && input.roles.may_answer(answerer)

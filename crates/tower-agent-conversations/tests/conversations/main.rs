@@ -1,6 +1,7 @@
 //! A server of a protocol with plain messages: what its clients can say, and what is stored.
 
 mod devices;
+mod layer;
 mod lease;
 mod lost;
 mod memory;
@@ -10,14 +11,16 @@ mod words;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use futures::StreamExt;
 use serde_json::{Map, Value, json};
 use test_support::store::{Fate, FatedStore};
 use tower_agent::message::{Image, MediaSource, Part, Role, ToolCall};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, BoxError, Resolution, RunStream, Tool};
+use tower_agent::{Agent, BoxError, Resolution, Tool};
 use tower_agent_conversations::{
     Append, ClientCall, ClientInput, ClientMessage, ClientRole, ConversationKey, ConversationStore,
-    InputPart, MemoryConversations, Progress, Refusal, RefusalKind, Save, SealKey, Thread, Threads,
+    InputPart, MemoryConversations, Progress, Refusal, RefusalKind, Save, SealKey, Thread,
+    ThreadRun, Threads,
 };
 use tower_agent_middleware::approval::Approval;
 
@@ -133,22 +136,16 @@ async fn reply(
     threads: &Threads,
     input: ClientInput<'_, Plain>,
 ) -> Result<Reply, BoxError> {
-    let mut begun = threads.begin(key(), input).await?;
-    let run = RunStream::named(cashier.agent.clone(), begun.request, begun.name);
+    let begun = threads.begin(key(), input).await?;
+    let mut run = ThreadRun::new(cashier.agent.clone(), begun);
+    while let Some(event) = run.next().await {
+        event?;
+    }
+    let sealed = run.take_sealed();
+    let ids = run.interrupt_ids().clone();
     let response = run.response().await?;
-    let checkpoint = response.checkpoint();
-    let ids = begun.keeper.interrupt_ids().clone();
     let interrupts = response.interrupts().iter();
     let interrupts = interrupts.map(|interrupt| ids.of(&interrupt.id).to_string());
-    let messages = checkpoint.messages.clone();
-    let keeper = &mut begun.keeper;
-    let sealed = match keeper.keep(checkpoint, Map::new(), &messages, Progress::Ended) {
-        Save::Store(saving) => {
-            saving.await?;
-            None
-        }
-        Save::Sealed(sealed) => sealed,
-    };
     Ok(Reply {
         text: response.text(),
         interrupts: interrupts.collect(),
