@@ -196,11 +196,15 @@ pub(super) fn repeated(request: &AgentRequest, stored: &Messages) -> Option<Repe
     let context = request.context();
     let run = context.run_id();
     let sent = request.messages();
+    // Few messages have the role, and only those of a caller have ids that need no text of their
+    // own: a conversation of many turns is looked through in each of them.
+    let role = sent.iter().next().map_or(Role::User, Message::role);
     let is_of_run = |message: &Message| {
-        let id = message.id().map(MessageId::to_shared);
+        let id = message.id().filter(|_| message.role() == role);
+        let id = id.map(MessageId::to_shared);
         id.is_some_and(|id| {
-            id.strip_prefix(run)
-                .is_some_and(|rest| rest.starts_with("-u"))
+            let rest = id.strip_prefix(run);
+            rest.is_some_and(|rest| rest.starts_with("-u"))
         })
     };
     // A request that only answers goes on with the run.
