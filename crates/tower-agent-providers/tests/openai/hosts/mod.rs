@@ -6,6 +6,8 @@
 //! was written after its documentation. Long recordings are shortened, and keys and the ids of
 //! accounts are left out.
 
+mod table;
+
 use std::fs;
 use std::future::ready;
 use std::path::PathBuf;
