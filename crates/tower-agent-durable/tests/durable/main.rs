@@ -1,6 +1,7 @@
 //! Sessions and durable runs, against real databases.
 
 mod aged;
+mod answers;
 mod composed;
 mod conformance;
 mod database;
@@ -11,6 +12,7 @@ mod growth;
 mod inbox;
 mod journal;
 mod memory;
+mod paused;
 mod proxy;
 mod rate_limit;
 mod served;
