@@ -44,8 +44,8 @@ pub(super) struct Calls {
     by_id: Mutex<HashMap<RequestId, Registered>>,
     /// Set by a report of changed tools, until it is taken.
     tools_changed: AtomicBool,
-    /// Set when a stream ended and could not be resumed.
-    has_lost_stream: AtomicBool,
+    /// Set when a stream ended and could not be resumed, or the server refused the session.
+    is_lost: AtomicBool,
 }
 
 impl Calls {
@@ -127,13 +127,14 @@ impl Calls {
         self.tools_changed.swap(false, Ordering::SeqCst)
     }
 
-    /// Marks a stream as lost: messages of the server on it no longer arrive.
-    pub(super) fn set_stream_lost(&self) {
-        self.has_lost_stream.store(true, Ordering::SeqCst);
+    /// Marks the connection as one that the next call replaces: the server does not know its
+    /// session any more, or its messages no longer arrive.
+    pub(super) fn set_lost(&self) {
+        self.is_lost.store(true, Ordering::SeqCst);
     }
 
-    pub(super) fn has_lost_stream(&self) -> bool {
-        self.has_lost_stream.load(Ordering::SeqCst)
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::SeqCst)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, Registered>> {

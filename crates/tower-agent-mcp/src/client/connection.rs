@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower_agent::{Error, ErrorKind, Result};
 
+use super::backoff::Backoff;
 use super::calls::Calls;
 use super::config::Config;
 use super::error;
@@ -22,7 +23,7 @@ use super::transport::Endpoint;
 use crate::lock::lock;
 use crate::trace::Operation;
 
-/// The wait before a new subscription to changes of the tools.
+/// The least wait before a new subscription to changes of the tools.
 const RESUBSCRIBE_AFTER: Duration = Duration::from_secs(1);
 
 /// One connection to a server, until either side closes it.
@@ -31,7 +32,7 @@ pub(super) struct Connection {
     calls: Arc<Calls>,
     /// The protocol version.
     version: Option<String>,
-    /// Set once the server has answered a call.
+    /// Set once the server has answered a request.
     has_answered: AtomicBool,
     service: Mutex<Option<Running>>,
     /// Ends the subscription to changes of the tools with the connection.
@@ -132,11 +133,12 @@ impl Connection {
     /// Returns `true` if calls can be made on it, and every message of the server arrives.
     pub(super) fn is_open(&self) -> bool {
         // A connection without its stream still answers calls, but loses questions and changes of
-        // the tools without a sign. A new one is cheaper than that.
-        !self.peer.is_transport_closed() && !self.calls.has_lost_stream()
+        // the tools without a sign. A new one is cheaper than that. In a session that the server
+        // has refused nothing is answered.
+        !self.peer.is_transport_closed() && !self.calls.is_lost()
     }
 
-    /// Records that the server has answered a call.
+    /// Records that the server has answered a request.
     pub(super) fn note_answer(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
     }
@@ -202,7 +204,7 @@ async fn watch_tools(peer: Peer<RoleClient>, calls: Arc<Calls>, stop: Cancellati
             // A rejected subscription would be rejected again. Any other failure may only mean that
             // the server was out of reach: the next call connects again, and then subscribes.
             if !matches!(error, ServiceError::McpError(_)) {
-                calls.set_stream_lost();
+                calls.set_lost();
             }
         }
     }
@@ -210,11 +212,15 @@ async fn watch_tools(peer: Peer<RoleClient>, calls: Arc<Calls>, stop: Cancellati
 
 /// Reads reports of changed tools until the server cannot be subscribed to.
 async fn read_reports(peer: &Peer<RoleClient>, calls: &Calls) -> Result<Infallible, ServiceError> {
+    let mut backoff = Backoff::default();
+    backoff.next();
     let mut reports = subscribe(peer).await?;
     loop {
-        while let Ok(Some(_)) = reports.next().await {}
+        while let Ok(Some(_)) = reports.next().await {
+            backoff.reset();
+        }
         tracing::debug!("the server reports no more changes of its tools; asking again");
-        sleep(RESUBSCRIBE_AFTER).await;
+        sleep(RESUBSCRIBE_AFTER + backoff.next()).await;
         reports = subscribe(peer).await?;
         // The tools may have changed while there was no subscription.
         calls.set_tools_changed();

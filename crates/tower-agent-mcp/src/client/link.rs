@@ -1,3 +1,4 @@
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tower_agent::{Error, ErrorKind, Result};
 
 use super::config::Config;
 use super::connection::Connection;
-use super::transport::Endpoint;
+use super::transport::{Endpoint, Refused};
 use crate::lock::lock;
 
 /// The waits before further attempts to connect again.
@@ -74,6 +75,21 @@ impl Link {
             }
         };
         connecting.await
+    }
+
+    /// Asks the server on the connection, and once more on a new one if it has refused the session:
+    /// then it has carried nothing out.
+    pub(super) async fn ask<T, F, A>(self: &Arc<Self>, ask: F) -> Result<T>
+    where
+        F: Fn(Arc<Connection>) -> A,
+        A: Future<Output = Result<T>>,
+    {
+        match ask(self.connection().await?).await {
+            Err(error) if Refused::of(&error) == Some(Refused::Session) => {
+                ask(self.connection().await?).await
+            }
+            answered => answered,
+        }
     }
 
     /// Connects in a task of its own: a call that is dropped must not stop the attempts that other

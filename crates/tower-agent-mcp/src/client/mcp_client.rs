@@ -11,6 +11,7 @@ use tower_agent::{
 };
 
 use super::config::Config;
+use super::connection::Connection;
 use super::link::Link;
 use super::list::{List, ListedTool};
 use super::remote_tool::RemoteTool;
@@ -43,8 +44,9 @@ impl McpClient {
 
     /// Returns the server's tools, sorted by name.
     ///
-    /// Reads them again if the server has reported a change, if the time for which they are valid
-    /// is over, or after connecting again. If that fails, returns those that were read last.
+    /// Reads them again if the server has reported a change, if the time that it gave them is over
+    /// (`ttlMs`; 0 is none), or after connecting again. If that fails, returns those that were read
+    /// last.
     pub async fn tools(&self) -> Vec<Tool> {
         if let Err(error) = self.refresh().await {
             let server = &self.0.link.config().server;
@@ -72,11 +74,14 @@ impl McpClient {
     }
 
     async fn refresh(&self) -> Result<()> {
-        let connection = self.0.link.connection().await?;
-        if self.0.list.is_stale(&connection) {
-            self.0.list.read(&connection, self.0.link.config()).await?;
-        }
-        Ok(())
+        let inner = &*self.0;
+        let read = |connection: Arc<Connection>| async move {
+            if inner.list.is_stale(&connection) {
+                inner.list.read(&connection, inner.link.config()).await?;
+            }
+            Ok(())
+        };
+        inner.link.ask(read).await
     }
 
     fn listed(&self, name: &str) -> Option<ListedTool> {

@@ -24,10 +24,10 @@
 //! # The tools
 //!
 //! [`McpClient::tools`] returns the server's tools, sorted by name, so that the start of a prompt
-//! stays the same. It asks the server again if the server reported a change, or if the time for
-//! which the list is valid is over. If that fails, the list stays as it was. An agent that is built
-//! with the tools keeps those; with the client as a callback, every run starts with the current
-//! ones, and keeps them until it ends:
+//! stays the same. It asks the server again only if the list may have changed: if the server has
+//! reported so, if the time that it gave the list is over, or in a new session. If that fails, the
+//! list stays as it was. An agent that is built with the tools keeps those; with the client as a
+//! callback, every run starts with the current ones, and keeps them until it ends:
 //!
 //! ```
 //! # use tower_agent::model::ModelService;
@@ -58,14 +58,17 @@
 //! | returns `isError` | `Ok` with an [error response](tower_agent::ToolResponse::is_error), which the model reads |
 //! | rejects the call | `Err` with the server's message, which the model reads |
 //! | cannot be reached, dies, breaks the protocol | `Err` of kind [`Connection`](tower_agent::ErrorKind::Connection) or [`Protocol`](tower_agent::ErrorKind::Protocol); the next call connects again |
+//! | refuses the request over HTTP (4xx, 503) | `Err` of the kind of the status, with the server's reason, retryable by that kind: nothing was carried out |
+//! | refuses the session over HTTP, or does not know it any more | the call is made once more, in a new session, which all calls share; `Err` of kind `Connection` if that is refused too |
 //! | does not answer | `Err` of kind [`Timeout`](tower_agent::ErrorKind::Timeout); the server is told that the call is cancelled |
 //! | asks for input | an [interrupt](tower_agent::Interrupt), see below |
 //! | answers with a task | the task is polled until it ends |
 //!
-//! An `Err` after the call was sent is [retryable](tower_agent::Error::is_retryable) only if the
-//! effect allows it. Dropping a call cancels it at the server. Progress is emitted on the run's
-//! stream, as a [custom event](tower_agent::stream::EventKind::Custom) named
-//! [`PROGRESS`](crate::PROGRESS).
+//! Any other `Err` after the call was sent is [retryable](tower_agent::Error::is_retryable) only if
+//! the effect allows it. Over HTTP, what comes as the answer to a request is its answer, whatever
+//! id it has. A stream that always ends without a message is opened again after waits that grow to
+//! a minute. Dropping a call cancels it at the server. Progress is emitted on the run's stream, as
+//! a [custom event](tower_agent::stream::EventKind::Custom) named [`PROGRESS`](crate::PROGRESS).
 //!
 //! # Questions of the server
 //!
@@ -124,6 +127,7 @@
 //! The HTTP service is called in the span, so that a layer around it can send the context in a
 //! header.
 
+mod backoff;
 mod builder;
 mod calls;
 mod config;

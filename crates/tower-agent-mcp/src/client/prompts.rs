@@ -1,6 +1,9 @@
+use std::sync::Arc;
+
 use rmcp::model::{ClientRequest, GetPromptRequest, GetPromptRequestParams, Role, ServerResult};
 use tower_agent::{Error, ErrorKind, Message, Result};
 
+use super::connection::Connection;
 use super::content;
 use super::mcp_client::McpClient;
 use super::pages::Listed;
@@ -92,15 +95,18 @@ impl McpClient {
             .into_iter()
             .map(|(name, value)| (name.into(), value.into().into()))
             .collect();
-        let connection = self.link().connection().await?;
-        let config = self.link().config();
-        let operation = Operation {
-            prompt: Some(name),
-            ..connection.operation("prompts/get")
-        };
         let params = GetPromptRequestParams::new(name).with_arguments(arguments);
-        let get = ClientRequest::GetPromptRequest(GetPromptRequest::new(params));
-        let result = match request(&connection, config, operation, get).await? {
+        let params = &params;
+        let config = self.link().config();
+        let get = |connection: Arc<Connection>| async move {
+            let operation = Operation {
+                prompt: Some(name),
+                ..connection.operation("prompts/get")
+            };
+            let get = ClientRequest::GetPromptRequest(GetPromptRequest::new(params.clone()));
+            request(&connection, config, operation, get).await
+        };
+        let result = match self.link().ask(get).await? {
             ServerResult::GetPromptResult(result) => result,
             _ => {
                 let message = format!(

@@ -7,6 +7,7 @@ use tower_agent::{Effect, Error, ErrorKind, Result, ToolRequest};
 
 use super::config::Config;
 use super::link::Link;
+use super::transport::Refused;
 use crate::progress::PROGRESS;
 
 /// One call of a server's tool, with all requests that it takes.
@@ -60,8 +61,12 @@ impl<'a> RemoteCall<'a> {
         self.request.context().emit(PROGRESS, value).await;
     }
 
-    /// Marks an error of a call that was sent as retryable only if the effect allows it.
+    /// Marks an error of a call that was sent as retryable only if the effect allows it, or if the
+    /// server has refused the call.
     pub(super) fn after_sending(&self, error: Error) -> Error {
+        if Refused::of(&error).is_some() {
+            return error;
+        }
         // The server may have acted before the failure: a repeated mutation would act twice.
         let retryable = error.is_retryable() && self.is_repeatable;
         error.with_retryable(retryable)

@@ -32,6 +32,7 @@ pub(super) async fn request(
             Error::new(ErrorKind::Protocol, message).with_retryable(false)
         }
         Ok(Ok(result)) => {
+            connection.note_answer();
             open.end(None);
             return Ok(result);
         }

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 use rmcp::model::{ClientRequest, ReadResourceRequest, ReadResourceRequestParams, ServerResult};
 use serde::Serialize;
@@ -6,6 +8,7 @@ use tower::service_fn;
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Effect, Error, ErrorKind, Part, Result, Tool, ToolRequest, ToolResponse};
 
+use super::connection::Connection;
 use super::mcp_client::McpClient;
 use super::pages::{Listed, read_all};
 use super::request::request;
@@ -116,15 +119,17 @@ impl McpClient {
     /// [`InvalidArguments`](ErrorKind::InvalidArguments) if the server does not know the resource,
     /// and otherwise if it cannot be reached, or answers with another error.
     pub async fn read_resource(&self, uri: &str) -> Result<Vec<Part>> {
-        let connection = self.link().connection().await?;
         let config = self.link().config();
-        let operation = Operation {
-            resource: Some(uri),
-            ..connection.operation("resources/read")
+        let read = |connection: Arc<Connection>| async move {
+            let operation = Operation {
+                resource: Some(uri),
+                ..connection.operation("resources/read")
+            };
+            let read = ReadResourceRequest::new(ReadResourceRequestParams::new(uri));
+            let read = ClientRequest::ReadResourceRequest(read);
+            request(&connection, config, operation, read).await
         };
-        let read = ReadResourceRequest::new(ReadResourceRequestParams::new(uri));
-        let read = ClientRequest::ReadResourceRequest(read);
-        match request(&connection, config, operation, read).await? {
+        match self.link().ask(read).await? {
             ServerResult::ReadResourceResult(result) => {
                 Ok(result.contents.into_iter().map(content::resource).collect())
             }
@@ -213,18 +218,21 @@ impl McpClient {
         &self,
         listed: Listed,
     ) -> Result<Vec<T>> {
-        let connection = self.link().connection().await?;
-        let server = connection.peer().peer_info();
-        let capabilities = server.as_ref().map(|server| &server.capabilities);
-        let has_list = capabilities.is_some_and(|capabilities| match listed {
-            Listed::Tools => capabilities.tools.is_some(),
-            Listed::Resources | Listed::ResourceTemplates => capabilities.resources.is_some(),
-            Listed::Prompts => capabilities.prompts.is_some(),
-        });
-        if !has_list {
-            return Ok(Vec::new());
-        }
-        let (items, _) = read_all(listed, &connection, self.link().config()).await?;
-        Ok(items)
+        let config = self.link().config();
+        let read = |connection: Arc<Connection>| async move {
+            let server = connection.peer().peer_info();
+            let capabilities = server.as_ref().map(|server| &server.capabilities);
+            let has_list = capabilities.is_some_and(|capabilities| match listed {
+                Listed::Tools => capabilities.tools.is_some(),
+                Listed::Resources | Listed::ResourceTemplates => capabilities.resources.is_some(),
+                Listed::Prompts => capabilities.prompts.is_some(),
+            });
+            if !has_list {
+                return Ok(Vec::new());
+            }
+            let (items, _) = read_all(listed, &connection, config).await?;
+            Ok(items)
+        };
+        self.link().ask(read).await
     }
 }

@@ -1,6 +1,7 @@
 //! MCP in both directions: against servers of rmcp in this process, over child processes and HTTP,
 //! and against servers and clients that others wrote.
 
+mod answers;
 mod callers;
 mod calls;
 mod conformance;
@@ -21,7 +22,9 @@ mod results;
 mod sampling;
 mod sdks;
 mod serving;
+mod sessions;
 mod support;
 mod tasks;
+mod told;
 mod traces;
 mod tracing_log;

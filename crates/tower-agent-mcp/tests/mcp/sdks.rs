@@ -4,15 +4,20 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::Router;
+use axum::body::Bytes;
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use test_support::process::is_installed;
+use test_support::process::{Process, is_installed};
 use tokio::process::Command;
+use tower::ServiceExt;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, Tool};
 use tower_agent_mcp::client::{Lifecycle, McpClient};
 use tower_agent_mcp::server::McpServer;
+use tower_agent_providers::{HttpClient, RequestBody};
 
 use crate::http::Http;
 use crate::installed::{installed, node};
@@ -236,4 +241,72 @@ async fn the_memory_server_remembers() {
         .await
         .unwrap();
     assert!(format!("{:?}", found.parts()).contains("ann"), "{found:?}");
+}
+
+/// A server of the official SDK whose sessions can be expired.
+fn sessions_of_the_typescript_sdk(port: u16, mode: &str) -> std::process::Command {
+    let script = "tests/servers/clients/sessions.mjs";
+    let mut command = std::process::Command::new(node());
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script));
+    command.args([&port.to_string(), mode]);
+    command
+}
+
+#[tokio::test]
+async fn a_session_that_the_typescript_sdk_has_forgotten_begins_again() {
+    if installed("@modelcontextprotocol/sdk/package.json").is_none() {
+        return;
+    }
+    // It closes the stream of a session that has expired, leaves it open, or never had one.
+    for mode in ["closes", "leaves open", "no stream"] {
+        let server = Process::start("listening", |port| {
+            sessions_of_the_typescript_sdk(port, mode)
+        });
+        let url = format!("http://{}", server.address);
+        let http = HttpClient::new().unwrap();
+        let client = McpClient::http(format!("{url}/mcp"), http.clone())
+            .lifecycle(Lifecycle::Initialize)
+            .call_timeout(Duration::from_secs(20));
+        let client = connected(client).await;
+        for count in 1..4 {
+            let counted = ask(&client, "count", json!({})).await;
+            assert_eq!(
+                counted.expect(mode).value(),
+                &json!(count.to_string()),
+                "{mode}"
+            );
+            let expire = axum::http::Request::get(format!("{url}/expire"));
+            let expire = expire.body(RequestBody::from(Bytes::new())).unwrap();
+            let begun = http.clone().oneshot(expire).await.unwrap().into_body();
+            let begun = begun.collect().await.unwrap().to_bytes();
+            assert_eq!(begun, count.to_string(), "{mode}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_the_typescript_sdk_that_was_started_again_begins_a_new_session() {
+    if installed("@modelcontextprotocol/sdk/package.json").is_none() {
+        return;
+    }
+    for mode in ["closes", "no stream"] {
+        let server = Process::start("listening", |port| {
+            sessions_of_the_typescript_sdk(port, mode)
+        });
+        let port = server.address.port();
+        let url = format!("http://{}/mcp", server.address);
+        let client = McpClient::http(url, HttpClient::new().unwrap())
+            .lifecycle(Lifecycle::Initialize)
+            .call_timeout(Duration::from_secs(20));
+        let client = connected(client).await;
+        assert_eq!(ask(&client, "count", json!({})).await.unwrap().value(), "1");
+        drop(server);
+        let _server = Process::start("listening", |_| sessions_of_the_typescript_sdk(port, mode));
+        // A call on the connection that broke has failed before the server had it.
+        let mut counted = ask(&client, "count", json!({})).await;
+        if counted.is_err() {
+            counted = ask(&client, "count", json!({})).await;
+        }
+        assert_eq!(counted.expect(mode).value(), "1", "{mode}");
+    }
 }

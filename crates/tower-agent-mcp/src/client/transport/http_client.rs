@@ -1,16 +1,18 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, GetExtensions, RequestId,
+    ServerJsonRpcMessage,
 };
 use rmcp::transport::common::http_header::{
     EVENT_STREAM_MIME_TYPE, HEADER_LAST_EVENT_ID, HEADER_SESSION_ID, JSON_MIME_TYPE,
@@ -19,19 +21,26 @@ use rmcp::transport::streamable_http_client::{
     AuthRequiredError, SseError, StreamableHttpClient, StreamableHttpError,
     StreamableHttpPostResponse,
 };
+use serde_json::Value;
 use sse_stream::{Sse, SseStream};
+use tokio::time::{sleep, timeout};
 use tower::{BoxError, ServiceExt};
 use tower_agent::{Error, ErrorKind};
 use tracing::{Instrument, Span};
 
+use super::answers::{self, Answers, Opened, Sorted};
 use super::http_fault::HttpFault;
 use super::limited::{BodyError, Limited};
 use super::readable::readable;
+use super::refused::Refused;
 use crate::client::calls::{ActiveCall, Calls};
 use crate::client::http_service::{BoxedBody, HttpService};
 
 /// The maximum size of the body of an error response, in bytes.
 const MAX_ERROR_BODY: usize = 64 * 1024;
+
+/// How long the body of an error response may take. The status says enough without it.
+const ERROR_BODY: Duration = Duration::from_secs(5);
 
 /// Streamable HTTP over any HTTP service.
 #[derive(Clone)]
@@ -39,6 +48,9 @@ pub(in crate::client) struct HttpClient {
     service: HttpService,
     max_message_size: usize,
     calls: Arc<Calls>,
+    answers: Arc<Answers>,
+    /// Set once the server has opened a stream: only then does its refusal say something.
+    had_stream: Arc<AtomicBool>,
 }
 
 type Result<T, E = StreamableHttpError<HttpFault>> = std::result::Result<T, E>;
@@ -52,19 +64,19 @@ struct Headers {
 }
 
 impl HttpClient {
-    pub(super) fn new(service: HttpService, max_message_size: usize, calls: Arc<Calls>) -> Self {
+    pub(super) fn new(
+        service: HttpService,
+        max_message_size: usize,
+        calls: Arc<Calls>,
+        answers: Arc<Answers>,
+    ) -> Self {
         Self {
             service,
             max_message_size,
             calls,
+            answers,
+            had_stream: Arc::default(),
         }
-    }
-
-    /// Returns the error that makes rmcp begin a new session. The server was probably started
-    /// again, and may have other tools.
-    fn expired(&self) -> StreamableHttpError<HttpFault> {
-        self.calls.set_tools_changed();
-        StreamableHttpError::SessionExpired
     }
 
     async fn send(
@@ -121,14 +133,110 @@ impl HttpClient {
         Ok(read)
     }
 
-    fn events(&self, body: BoxedBody) -> BoxStream<'static, Result<Sse, SseError>> {
+    /// Reads a stream of events, which answers a request or belongs to none.
+    fn events(
+        &self,
+        body: BoxedBody,
+        of: Option<RequestId>,
+        in_session: bool,
+    ) -> BoxStream<'static, Result<Sse, SseError>> {
         let bytes = Limited::new(body.into_data_stream(), self.max_message_size);
-        let events = SseStream::from_bytes_stream(bytes);
-        events.map_ok(made_readable).boxed()
+        let events = SseStream::from_bytes_stream(bytes).map_ok(made_readable);
+        let this = self.clone();
+        let opened = Opened::new(self.answers.clone(), of.clone());
+        let events = events.flat_map(move |event| {
+            let event = match event {
+                Ok(event) => event,
+                Err(error) => return stream::iter(vec![Err(error)]),
+            };
+            if let (Some(of), Some(id)) = (&of, &event.id) {
+                this.answers.note_event(of, id);
+            }
+            if event
+                .data
+                .as_ref()
+                .is_some_and(|data| !data.trim().is_empty())
+            {
+                opened.note_message();
+            }
+            stream::iter(this.sorted(event, of.as_ref(), in_session))
+        });
+        events.boxed()
     }
 
-    /// Reads a response that is not a success. A JSON-RPC error is the server's answer, anything
-    /// else is a failure.
+    /// Sorts the messages in one event.
+    fn sorted(
+        &self,
+        event: Sse,
+        of: Option<&RequestId>,
+        in_session: bool,
+    ) -> Vec<Result<Sse, SseError>> {
+        let data = event.data.as_deref().unwrap_or_default();
+        let Some(sorted) = self.answers.sort(data, of) else {
+            return vec![Ok(event)];
+        };
+        if in_session {
+            // This call has failed already; the next one begins a session.
+            self.note_session_in(&sorted);
+        }
+        let messages = sorted.before.into_iter().chain(sorted.own);
+        let event_of = |message: Value| Sse {
+            data: Some(message.to_string()),
+            ..event.clone()
+        };
+        messages.map(|message| Ok(event_of(message))).collect()
+    }
+
+    /// Makes the next call begin a new session if an answer without an id refuses this one. Returns
+    /// whether it does.
+    fn note_session_in(&self, sorted: &Sorted) -> bool {
+        let is_refused = sorted.is_without_id
+            && sorted
+                .own
+                .as_ref()
+                .and_then(|own| own["error"]["message"].as_str())
+                .is_some_and(is_about_session);
+        if is_refused {
+            self.calls.set_lost();
+        }
+        is_refused
+    }
+
+    /// Reads the JSON that answers a request.
+    fn json(
+        &self,
+        body: Vec<u8>,
+        to: &RequestId,
+        session: Option<String>,
+        had_session: bool,
+    ) -> Result<StreamableHttpPostResponse> {
+        let body = readable(&body).unwrap_or(body);
+        let sorted = std::str::from_utf8(&body)
+            .ok()
+            .and_then(|body| self.answers.sort(body, Some(to)));
+        let Some(sorted) = sorted else {
+            let answer = serde_json::from_slice(&body).map_err(not_json_rpc)?;
+            return Ok(StreamableHttpPostResponse::Json(answer, session));
+        };
+        let is_refused = had_session && self.note_session_in(&sorted);
+        for message in sorted.before {
+            self.answers.pass_on(message, Some(to));
+        }
+        let Some(own) = sorted.own else {
+            let message = "the answer is not one to the request";
+            return Err(StreamableHttpError::UnexpectedServerResponse(
+                message.into(),
+            ));
+        };
+        if is_refused {
+            return Err(client(session_refused(&reason(&own["error"]))));
+        }
+        let own = serde_json::from_value(own).map_err(not_json_rpc)?;
+        Ok(StreamableHttpPostResponse::Json(own, session))
+    }
+
+    /// Reads a response that is not a success: an answer to the request, or the error of a server
+    /// that did not carry it out, or of somebody before it.
     async fn refused(
         &self,
         response: http::Response<BoxedBody>,
@@ -137,46 +245,100 @@ impl HttpClient {
     ) -> Result<StreamableHttpPostResponse> {
         let status = response.status();
         let headers = response.headers().clone();
-        let is_json = is_of(&headers, JSON_MIME_TYPE);
-        let body = self
-            .read(response.into_body(), MAX_ERROR_BODY)
-            .await
-            // The status says enough, and matters more than a body that broke off.
-            .unwrap_or_default();
+        let body = timeout(ERROR_BODY, self.error_body(response)).await;
+        // The status says enough, and matters more than a body that broke off.
+        let body = body.unwrap_or_default();
         let is_auth = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        let rejection = match serde_json::from_slice(&body) {
-            Ok(ServerJsonRpcMessage::Error(error)) if is_json => Some(error),
-            _ => None,
+        let answer = Rejection::read(&body);
+        if had_session && refuses_session(status, answer.as_ref(), &body) {
+            self.calls.set_lost();
+            let why = answer.map_or_else(|| start_of(&body), |answer| answer.reason());
+            return Err(client(session_refused(&format!("HTTP {status}: {why}"))));
+        }
+        let ClientJsonRpcMessage::Request(request) = message else {
+            // Nothing waits for an answer to a notification. A server that wants none, and says so
+            // in JSON-RPC, can still be used.
+            return match answer {
+                Some(_) if !is_auth => Ok(StreamableHttpPostResponse::Accepted),
+                _ => Err(client(failed(status, &headers, &start_of(&body)))),
+            };
         };
         // A server without sessions that does not know the method is of an earlier version: as an
         // answer, and not a failure, it makes rmcp fall back to `initialize`.
-        if let ClientJsonRpcMessage::Request(request) = message
-            && matches!(request.request, ClientRequest::DiscoverRequest(_))
-            && !had_session
-            && status.is_client_error()
-            && !is_auth
-            && !matches!(
-                status,
-                StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
-            )
-        {
-            let error = match rejection {
-                Some(rejection) => rejection.error,
+        let is_discovery = matches!(request.request, ClientRequest::DiscoverRequest(_));
+        let is_passing = matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
+        );
+        if is_discovery && !had_session && status.is_client_error() && !is_auth && !is_passing {
+            let error = match answer {
+                Some(answer) => answer.error,
                 None => ErrorData::invalid_request(format!("HTTP {status}"), None),
             };
             let answer = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
             return Ok(StreamableHttpPostResponse::Json(answer, None));
         }
-        // A rejected login keeps its kind, even if the body is JSON-RPC.
-        if let Some(rejection) = rejection
-            && !is_auth
-        {
-            return Ok(StreamableHttpPostResponse::Json(
-                ServerJsonRpcMessage::Error(rejection),
-                None,
-            ));
+        match answer {
+            // A server that names the request has read it. The status keeps its kind where it says
+            // more than the error.
+            Some(answer)
+                if answer.id.as_ref() == Some(&request.id)
+                    && !is_auth
+                    && !is_passing
+                    && status != StatusCode::SERVICE_UNAVAILABLE =>
+            {
+                let answer = ServerJsonRpcMessage::error(answer.error, Some(request.id.clone()));
+                Ok(StreamableHttpPostResponse::Json(answer, None))
+            }
+            Some(answer) => Err(client(failed(status, &headers, &answer.reason()))),
+            None => Err(client(failed(status, &headers, &start_of(&body)))),
         }
-        Err(client(failed(status, &headers, &body)))
+    }
+
+    /// Reads the body of an error response; of a stream the first message.
+    async fn error_body(&self, response: http::Response<BoxedBody>) -> Vec<u8> {
+        let is_stream = is_of(response.headers(), EVENT_STREAM_MIME_TYPE);
+        let body = response.into_body();
+        if !is_stream {
+            let body = self.read(body, MAX_ERROR_BODY).await.unwrap_or_default();
+            return readable(&body).unwrap_or(body);
+        }
+        let bytes = Limited::new(body.into_data_stream(), MAX_ERROR_BODY);
+        let mut events = SseStream::from_bytes_stream(bytes).map_ok(made_readable);
+        while let Some(Ok(event)) = events.next().await {
+            match event.data {
+                Some(data) if !data.trim().is_empty() => return data.into_bytes(),
+                _ => {}
+            }
+        }
+        Vec::new()
+    }
+}
+
+/// A JSON-RPC error in the body of an error response.
+struct Rejection {
+    id: Option<RequestId>,
+    error: ErrorData,
+}
+
+impl Rejection {
+    fn read(body: &[u8]) -> Option<Self> {
+        let messages = match serde_json::from_slice(body).ok()? {
+            Value::Array(messages) => messages,
+            message => vec![message],
+        };
+        messages.into_iter().find_map(|mut message| {
+            message.get("jsonrpc")?;
+            let error = answers::readable_error(message.get("error")?);
+            Some(Self {
+                id: serde_json::from_value(message["id"].take()).ok(),
+                error: serde_json::from_value(error).ok()?,
+            })
+        })
+    }
+
+    fn reason(&self) -> String {
+        format!("{} (code {})", self.error.message, self.error.code.0)
     }
 }
 
@@ -204,22 +366,25 @@ impl StreamableHttpClient for HttpClient {
         let response = sending.instrument(span_of(&message)).await?;
         let status = response.status();
         let headers = response.headers();
-        if status == StatusCode::NOT_FOUND && had_session {
-            return Err(self.expired());
-        }
         challenged(status, headers)?;
         if !status.is_success() {
             return self.refused(response, &message, had_session).await;
         }
         let session = headers.get(HEADER_SESSION_ID);
         let session = session.and_then(|id| id.to_str().ok()).map(str::to_owned);
-        let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
+        let request = match message {
+            ClientJsonRpcMessage::Request(request) => Some(request.id),
+            _ => None,
+        };
         if is_of(headers, EVENT_STREAM_MIME_TYPE) {
-            let events = self.events(response.into_body());
+            let events = self.events(response.into_body(), request, had_session);
             return Ok(StreamableHttpPostResponse::Sse(events, session));
         }
-        // Notifications and answers have no answer themselves, so that any body is ignored.
-        if !is_request || matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+        let Some(request) = request else {
+            // Notifications and answers have no answer themselves, so that any body is ignored.
+            return Ok(StreamableHttpPostResponse::Accepted);
+        };
+        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         if !is_of(headers, JSON_MIME_TYPE) {
@@ -230,16 +395,7 @@ impl StreamableHttpClient for HttpClient {
         let body = self
             .read(response.into_body(), self.max_message_size)
             .await?;
-        let body = readable(&body).unwrap_or(body);
-        match serde_json::from_slice(&body) {
-            Ok(answer) => Ok(StreamableHttpPostResponse::Json(answer, session)),
-            Err(error) => {
-                let message = format!("the answer is not JSON-RPC: {error}");
-                Err(StreamableHttpError::UnexpectedServerResponse(Cow::Owned(
-                    message,
-                )))
-            }
-        }
+        self.json(body, &request, session, had_session)
     }
 
     async fn delete_session(
@@ -257,10 +413,12 @@ impl StreamableHttpClient for HttpClient {
         };
         let response = self.send(Method::DELETE, &uri, headers, None).await?;
         match response.status() {
-            // A server need not end sessions for its clients.
-            StatusCode::METHOD_NOT_ALLOWED => Ok(()),
+            // A server need not end sessions for its clients, nor know one that has ended.
+            StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => {
+                Ok(())
+            }
             status if status.is_success() => Ok(()),
-            status => Err(client(failed(status, response.headers(), &[]))),
+            status => Err(client(failed(status, response.headers(), ""))),
         }
     }
 
@@ -273,6 +431,13 @@ impl StreamableHttpClient for HttpClient {
         custom: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>> {
         let had_session = session.is_some();
+        let of = last_event
+            .as_deref()
+            .and_then(|event| self.answers.resumed_after(event));
+        let wait = self.answers.wait_before_stream(of.as_ref());
+        if !wait.is_zero() {
+            sleep(wait).await;
+        }
         let headers = Headers {
             session,
             last_event,
@@ -282,22 +447,30 @@ impl StreamableHttpClient for HttpClient {
         let response = self.send(Method::GET, &uri, headers, None).await?;
         let status = response.status();
         let headers = response.headers();
-        match status {
-            StatusCode::METHOD_NOT_ALLOWED => {
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            return Err(StreamableHttpError::ServerDoesNotSupportSse);
+        }
+        challenged(status, headers)?;
+        if !status.is_success() {
+            let headers = headers.clone();
+            let body = timeout(ERROR_BODY, self.error_body(response)).await;
+            let body = body.unwrap_or_default();
+            let answer = Rejection::read(&body);
+            // One that never was says nothing of the session: many servers have none, and say so in
+            // the words of their framework.
+            let had_stream = of.is_some() || self.had_stream.load(Ordering::Relaxed);
+            if had_session && had_stream && refuses_session(status, answer.as_ref(), &body) {
+                self.calls.set_lost();
+                // The error for which rmcp does not try again.
                 return Err(StreamableHttpError::ServerDoesNotSupportSse);
             }
-            StatusCode::NOT_FOUND if had_session => {
-                return Err(self.expired());
-            }
-            _ => challenged(status, headers)?,
-        }
-        if !status.is_success() {
-            return Err(client(failed(status, headers, &[])));
+            return Err(client(failed(status, &headers, &start_of(&body))));
         }
         if !is_of(headers, EVENT_STREAM_MIME_TYPE) {
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }
-        Ok(self.events(response.into_body()))
+        self.had_stream.store(true, Ordering::Relaxed);
+        Ok(self.events(response.into_body(), of, had_session))
     }
 }
 
@@ -363,7 +536,54 @@ fn broke(error: BoxError) -> Error {
     Error::from_source(ErrorKind::Connection, BodyError::Broken(error))
 }
 
-fn failed(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
+fn not_json_rpc(error: serde_json::Error) -> StreamableHttpError<HttpFault> {
+    let message = format!("the answer is not JSON-RPC: {error}");
+    StreamableHttpError::UnexpectedServerResponse(Cow::Owned(message))
+}
+
+/// Returns whether a response says that the server does not know the session. By the protocol it is
+/// 404; the official SDKs have said it with 400 and an error, and others in words of their own.
+fn refuses_session(status: StatusCode, answer: Option<&Rejection>, body: &[u8]) -> bool {
+    match status {
+        StatusCode::NOT_FOUND => !answer.is_some_and(|answer| {
+            answer.id.is_some() && answer.error.code == ErrorCode::METHOD_NOT_FOUND
+        }),
+        StatusCode::GONE => true,
+        StatusCode::BAD_REQUEST | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => {
+            match answer {
+                Some(answer) => is_about_session(&answer.error.message),
+                None => is_about_session(&start_of(body)),
+            }
+        }
+        _ => false,
+    }
+}
+
+/// Returns whether an error is about the session, or its beginning ("Server not initialized").
+fn is_about_session(error: &str) -> bool {
+    let error = error.to_ascii_lowercase();
+    let words = ["session", "not initialized", "before initialization"];
+    words.iter().any(|words| error.contains(words))
+}
+
+/// The error of a request that can be sent again in a new session.
+fn session_refused(why: &str) -> Error {
+    let message = format!("the server refused the session: {why}");
+    Error::new(ErrorKind::Connection, message).with_source(Refused::Session)
+}
+
+fn reason(error: &Value) -> String {
+    let message = error["message"].as_str().unwrap_or_default();
+    format!("{message} (code {})", error["code"])
+}
+
+/// Proxies answer with whole pages of HTML; the start is enough to find the cause.
+fn start_of(body: &[u8]) -> String {
+    let start: String = String::from_utf8_lossy(body).chars().take(256).collect();
+    start.trim().to_owned()
+}
+
+fn failed(status: StatusCode, headers: &HeaderMap, why: &str) -> Error {
     let kind = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorKind::Auth,
         StatusCode::NOT_FOUND => ErrorKind::NotFound,
@@ -373,15 +593,18 @@ fn failed(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
         status if status.is_server_error() => ErrorKind::Provider,
         _ => ErrorKind::InvalidRequest,
     };
-    // Proxies answer with whole pages of HTML; the start is enough to find the cause.
-    let start: String = String::from_utf8_lossy(body).chars().take(256).collect();
-    let start = start.trim();
     let mut message = format!("the server answered with HTTP {status}");
-    if !start.is_empty() {
+    if !why.is_empty() {
         message.push_str(": ");
-        message.push_str(start);
+        message.push_str(why);
     }
-    let error = Error::new(kind, message);
+    let mut error = Error::new(kind, message);
+    // Of the others nobody knows how far the server came.
+    let is_refused = status == StatusCode::SERVICE_UNAVAILABLE
+        || status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT;
+    if is_refused {
+        error = error.with_source(Refused::Request);
+    }
     let after = headers
         .get(RETRY_AFTER)
         .and_then(|value| value.to_str().ok());

@@ -10,6 +10,7 @@ use tower_agent::BoxError;
 #[cfg(feature = "oauth")]
 use tower_agent::Result;
 
+use super::answers::Answers;
 use super::http_client::HttpClient;
 use super::stream_retry_policy::StreamRetryPolicy;
 use crate::client::calls::Calls;
@@ -68,8 +69,13 @@ impl HttpEndpoint {
         Ok(())
     }
 
-    pub(super) fn client(&self, max_message_size: usize, calls: Arc<Calls>) -> HttpClient {
-        HttpClient::new(self.service.clone(), max_message_size, calls)
+    pub(super) fn client(
+        &self,
+        max_message_size: usize,
+        calls: Arc<Calls>,
+        answers: Arc<Answers>,
+    ) -> HttpClient {
+        HttpClient::new(self.service.clone(), max_message_size, calls, answers)
     }
 
     pub(super) fn config(

@@ -1,11 +1,13 @@
 //! The ways to reach a server: a child process, a stream or HTTP.
 
+mod answers;
 mod child_transport;
 mod http_client;
 mod http_endpoint;
 mod http_fault;
 mod limited;
 mod readable;
+mod refused;
 mod routed;
 mod stream_retry_policy;
 
@@ -24,7 +26,9 @@ use tokio::process::Command;
 
 pub(super) use self::http_endpoint::HttpEndpoint;
 pub(super) use self::http_fault::HttpFault;
+pub(super) use self::refused::Refused;
 
+use self::answers::Answers;
 use self::child_transport::ChildTransport;
 use self::readable::ReadableLines;
 use self::routed::Routed;
@@ -93,10 +97,11 @@ impl Endpoint {
             }
             Self::Http(endpoint) => {
                 let calls = handler.calls();
-                let client = endpoint.client(max_message_size, calls.clone());
+                let answers = Arc::new(Answers::default());
+                let client = endpoint.client(max_message_size, calls.clone(), answers.clone());
                 let config = endpoint.config(max_message_size, calls.clone());
                 let transport = StreamableHttpClientTransport::with_client(client, config);
-                let transport = Routed::new(transport, &handler);
+                let transport = Routed::new(transport, &handler).with_answers(answers);
                 Ok(handler.serve_with_lifecycle(transport, lifecycle).await?)
             }
         }

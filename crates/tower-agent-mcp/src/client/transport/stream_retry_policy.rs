@@ -25,7 +25,7 @@ impl SseRetryPolicy for StreamRetryPolicy {
         let wait = WAITS.get(times).copied();
         // The connection stays open without its stream. The mark makes the next call replace it.
         if wait.is_none() {
-            self.calls.set_stream_lost();
+            self.calls.set_lost();
         }
         wait
     }
