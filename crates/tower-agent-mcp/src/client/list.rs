@@ -81,7 +81,9 @@ impl List {
         let mut list = self.lock();
         match read {
             Ok((tools, valid_for)) => {
-                // A time beyond the clock's range counts as no limit.
+                // No time at all is what servers send that say nothing of it: then a report of a
+                // change counts. A time beyond the clock's range counts as no limit.
+                let valid_for = valid_for.filter(|time| !time.is_zero());
                 let until = valid_for.and_then(|time| Instant::now().checked_add(time));
                 let connection = Arc::downgrade(connection);
                 *list = Read {

@@ -49,8 +49,9 @@ pub(super) async fn read_all<T: DeserializeOwned>(
     let mut valid_for = None;
     let mut cursor = None;
     let mut seen_cursors = BTreeSet::new();
+    let mut seen_items = BTreeSet::new();
     for _ in 0..PAGES {
-        let page: Page<T> = page(listed, connection, config, cursor).await?;
+        let page: Page<T> = page(listed, connection, config, cursor, &mut seen_items).await?;
         items.extend(page.items);
         if let Some(ttl) = page.ttl {
             // The list is as old as its oldest page.
@@ -58,9 +59,10 @@ pub(super) async fn read_all<T: DeserializeOwned>(
         }
         match page.next {
             Some(next) if seen_cursors.insert(next.clone()) => cursor = Some(next),
-            Some(_) => {
-                let message = format!("MCP server `{server}` repeats pages of its {what}");
-                return Err(Error::new(ErrorKind::Protocol, message));
+            Some(cursor) => {
+                // One bad field must not take the whole server away.
+                tracing::warn!(%server, list = what, ?cursor, "the list ends here: its cursor leads back");
+                return Ok((items, valid_for));
             }
             None => return Ok((items, valid_for)),
         }
@@ -74,22 +76,25 @@ async fn page<T: DeserializeOwned>(
     connection: &Connection,
     config: &Config,
     cursor: Option<String>,
+    seen: &mut BTreeSet<String>,
 ) -> Result<Page<T>> {
     let operation = connection.operation(listed.method());
     let result = request(connection, config, operation, listed.request(cursor)).await?;
     let result = serde_json::to_value(result).map_err(tower::BoxError::from)?;
-    readable(result, listed, &config.server).ok_or_else(|| {
+    readable(result, listed, &config.server, seen).ok_or_else(|| {
         let (server, what) = (&config.server, listed.field());
         let message = format!("MCP server `{server}` answered with something else than its {what}");
         Error::new(ErrorKind::Protocol, message)
     })
 }
 
-/// Returns the page with the items that can be read, or `None` if it is no page.
+/// Returns the page with the items that can be read and are not among those seen before, or `None`
+/// if it is no page.
 fn readable<T: DeserializeOwned>(
     mut result: Value,
     listed: Listed,
     server: &str,
+    seen: &mut BTreeSet<String>,
 ) -> Option<Page<T>> {
     let Value::Array(items) = result.get_mut(listed.field())?.take() else {
         return None;
@@ -104,6 +109,10 @@ fn readable<T: DeserializeOwned>(
         next,
     };
     for (at, item) in items.into_iter().enumerate() {
+        // A server that ignores the cursor sends the same page again.
+        if !seen.insert(item.to_string()) {
+            continue;
+        }
         let name = item["name"].as_str().unwrap_or("without a name").to_owned();
         match serde_json::from_value(item) {
             Ok(item) => page.items.push(item),

@@ -14,8 +14,11 @@ use tower_agent_mcp::client::Lifecycle;
 
 use crate::http::Http;
 use crate::support::{
-    Server, agent_with_tools_of, ask, connected, first_result, names, said, scripted, tool,
+    LIFECYCLES, Server, agent_with_tools_of, ask, connected, first_result, names, said, scripted,
+    tool,
 };
+use crate::told::{result, told};
+use crate::tracing_log::TracingLog;
 
 #[tokio::test]
 async fn tools_are_sorted_prefixed_and_filtered() {
@@ -289,5 +292,107 @@ async fn a_tool_that_runs_only_as_a_task_is_left_out() {
         let http = Http::serve(app).await;
         let client = connected(http.client().lifecycle(Lifecycle::Initialize)).await;
         assert_eq!(names(&client).await, ["forbidden", "optional"]);
+    }
+}
+
+/// Pages of a list, each with its items and the cursor of the next, by the cursor that leads to it.
+type Pages = fn(&str) -> (Value, Value);
+
+#[tokio::test]
+async fn a_list_whose_cursor_leads_back_ends_with_what_there_is() {
+    let pages: [(&str, Pages, &[&str]); 6] = [
+        ("always empty", |_| (json!(["a"]), json!("")), &["a"]),
+        ("always the same", |_| (json!(["a"]), json!("x")), &["a"]),
+        (
+            "a second page that stays",
+            |at| match at {
+                "none" => (json!(["a"]), json!("x")),
+                _ => (json!(["b"]), json!("x")),
+            },
+            &["a", "b"],
+        ),
+        (
+            "a circle",
+            |at| match at {
+                "x" => (json!(["b"]), json!("y")),
+                "y" => (json!(["c"]), json!("x")),
+                _ => (json!(["a"]), json!("x")),
+            },
+            &["a", "b", "c"],
+        ),
+        (
+            "an empty one that leads on",
+            |at| match at {
+                "none" => (json!(["a"]), json!("")),
+                "" => (json!(["b"]), json!("x")),
+                _ => (json!(["c"]), Value::Null),
+            },
+            &["a", "b", "c"],
+        ),
+        (
+            "an empty one that leads on and stays",
+            |at| match at {
+                "none" => (json!(["a"]), json!("")),
+                _ => (json!(["b"]), json!("")),
+            },
+            &["a", "b"],
+        ),
+    ];
+    for (of, page, expected) in pages {
+        let (log, _guard) = TracingLog::begin();
+        let (http, _) = told(move |seen| {
+            let (field, item): (_, fn(&Value) -> Value) = match seen.method.as_str() {
+                "initialize" => {
+                    let capabilities = json!({ "tools": {}, "resources": {} });
+                    let initialized = json!({
+                        "protocolVersion": "2025-06-18", "capabilities": capabilities,
+                        "serverInfo": { "name": "pages", "version": "1" },
+                    });
+                    return Some(result(seen, initialized));
+                }
+                "tools/list" => (
+                    "tools",
+                    |name| json!({ "name": name, "inputSchema": { "type": "object" } }),
+                ),
+                "resources/list" => ("resources", |name| json!({ "uri": name, "name": name })),
+                _ => return None,
+            };
+            let (names, next) = page(seen.params["cursor"].as_str().unwrap_or("none"));
+            let items: Vec<_> = names.as_array().unwrap().iter().map(item).collect();
+            Some(result(seen, json!({ field: items, "nextCursor": next })))
+        })
+        .await;
+        let client = connected(http.client().lifecycle(Lifecycle::Initialize)).await;
+        assert_eq!(names(&client).await, expected, "{of}");
+        let resources = client.resources().await.unwrap();
+        let uris: Vec<_> = resources.iter().map(|resource| &*resource.uri).collect();
+        assert_eq!(uris, expected, "{of}");
+        let lines = log.lines();
+        let told = lines.iter().filter(|line| line.text.contains("leads back"));
+        let ends_well = of == "an empty one that leads on";
+        assert_eq!(told.count(), if ends_well { 0 } else { 2 }, "{of}");
+        let left_out = lines.iter().any(|line| line.text.contains("left out"));
+        assert!(!left_out, "{of}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_nothing_has_changed_is_read_once() {
+    for lifecycle in LIFECYCLES {
+        for ttl in [0, 3_600_000] {
+            let server = Server::echo();
+            *server.world.ttl.lock().unwrap() = Some(ttl);
+            let client = server.connect(lifecycle).await;
+            let model = ScriptedModel::always(Turn::from_text("Done."));
+            let agent = Agent::builder(model).on_agent(client).build().unwrap();
+            for _ in 0..5 {
+                agent.run("Go.").await.unwrap();
+            }
+            assert_eq!(
+                server.world.lists.load(Ordering::SeqCst),
+                1,
+                "{lifecycle:?} {ttl}"
+            );
+        }
     }
 }

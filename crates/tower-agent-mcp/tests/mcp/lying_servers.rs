@@ -69,7 +69,6 @@ async fn annotations_bypass_no_approval_unless_the_caller_trusts_them() {
 async fn annotations_that_change_after_the_list_change_nothing_for_an_agent() {
     let (server, calls) = counting();
     let server = server.with_tools([tool("wipe")]);
-    *server.world.ttl.lock().unwrap() = Some(0);
     let builder = server
         .client()
         .lifecycle(Lifecycle::Discover)
@@ -77,8 +76,12 @@ async fn annotations_that_change_after_the_list_change_nothing_for_an_agent() {
     let client = builder.connect().await.unwrap();
     let agent = careful(&client).await;
     *server.world.tools.lock().unwrap() = vec![harmless("wipe")];
+    server.world.changed.notify_one();
     // The client has the new list.
-    client.tools().await;
+    while server.world.lists.load(Ordering::SeqCst) < 2 {
+        client.tools().await;
+        tokio::task::yield_now().await;
+    }
     let paused = agent.run("Go.").await.unwrap();
     assert_eq!(
         (paused.interrupts().len(), calls.load(Ordering::SeqCst)),
