@@ -45,6 +45,8 @@ struct World {
     has_moved: AtomicBool,
     /// The address of the login page.
     page: Mutex<Option<String>>,
+    /// What stands in an answer with a token in place of the usual.
+    odd: Mutex<Vec<(&'static str, Value)>>,
 }
 
 impl World {
@@ -64,10 +66,14 @@ impl World {
         let n = self.issued.fetch_add(1, Ordering::SeqCst);
         let token = format!("access-secret-{n}");
         *self.valid.lock().unwrap() = Some((token.clone(), scope.to_owned()));
-        json!({
+        let mut issued = json!({
             "access_token": token, "token_type": "Bearer", "expires_in": 3600, "scope": scope,
             "refresh_token": format!("refresh-secret-{n}"), "id_token": "identity-secret",
-        })
+        });
+        for (field, value) in &*self.odd.lock().unwrap() {
+            issued[*field] = value.clone();
+        }
+        issued
     }
 }
 
@@ -250,6 +256,48 @@ async fn a_token_that_the_server_rejects_is_renewed_without_the_user() {
     assert_eq!(world.calls.load(Ordering::SeqCst), 3);
     let requests = world.requests.lock().unwrap();
     assert!(requests.iter().all(|form| form["resource"] == URL));
+}
+
+#[tokio::test]
+async fn one_odd_value_beside_a_token_does_not_fail_the_login() {
+    let times = [
+        json!("3600"),
+        json!(" 3600.0 "),
+        json!("soon"),
+        json!(""),
+        json!("NaN"),
+        json!(null),
+        json!(3599.5),
+        json!(1e300),
+        json!(-1),
+        json!(0),
+        json!([3600]),
+        json!(true),
+    ];
+    let times = times.into_iter().map(|time| vec![("expires_in", time)]);
+    let others = [
+        vec![("scope", json!(null))],
+        vec![("scope", json!(["list", "call"]))],
+        vec![("scope", json!(7))],
+        vec![("token_type", json!(null))],
+        vec![("token_type", json!("bearer"))],
+        vec![("refresh_token", json!(""))],
+        vec![("refresh_token", json!(7)), ("expires_in", json!("1"))],
+    ];
+    for odd in times.chain(others) {
+        let world = Arc::new(World::default());
+        world.odd.lock().unwrap().clone_from(&odd);
+        let user = User::default();
+        let client = client(&world, both(user.oauth())).connect().await;
+        let client = client.unwrap_or_else(|error| panic!("{odd:?}: {error}"));
+        let counted = ask(&client, "count", json!({})).await;
+        assert_eq!(counted.unwrap().value(), "1", "{odd:?}");
+        // A token that has just been given is used, and not renewed.
+        if !odd.iter().any(|(_, value)| value == "1") {
+            let (logins, refreshes) = (user.logins(), world.refreshes.load(Ordering::SeqCst));
+            assert_eq!((logins, refreshes), (1, 0), "{odd:?}");
+        }
+    }
 }
 
 #[tokio::test]

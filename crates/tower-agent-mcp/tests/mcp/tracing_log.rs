@@ -1,14 +1,18 @@
 //! What this thread writes to `tracing`, at every level.
 
 use std::fmt::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Level, Subscriber};
+use tracing::{Dispatch, Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
+
+/// Another subscriber. With one alone, `tracing` asks that of the thread which comes first to an
+/// event whether anybody wants it, and a thread of another test has none.
+static OTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
 
 /// One event, or the fields of a span.
 #[derive(Clone, Debug)]
@@ -24,6 +28,7 @@ pub(crate) struct TracingLog(Arc<Mutex<Vec<Line>>>);
 impl TracingLog {
     /// Collects until the guard is dropped.
     pub(crate) fn begin() -> (Self, DefaultGuard) {
+        LazyLock::force(&OTHER);
         let log = Self::default();
         let subscriber = tracing_subscriber::registry().with(log.clone());
         (log, tracing::subscriber::set_default(subscriber))

@@ -5,7 +5,7 @@ use http_body_util::BodyExt;
 use rmcp::transport::auth::{
     OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRequest,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::timeout;
 use tower::ServiceExt;
 
@@ -22,6 +22,9 @@ const TOKEN: [&str; 5] = [
     "scope",
     "token_type",
 ];
+
+/// The longest time for which a token is taken to be valid, in seconds: ten years.
+const LONGEST: f64 = 10.0 * 365.0 * 24.0 * 60.0 * 60.0;
 
 /// The HTTP service of a client, for requests about authorization.
 ///
@@ -79,13 +82,55 @@ pub(super) fn is_allowed(resource: &Uri, address: &Uri) -> bool {
 }
 
 /// Takes away what comes beside a token, such as one about the user's identity: rmcp prints it with
-/// `tracing`.
+/// `tracing`. What is left is in the form that rmcp reads: it takes no token for one odd value.
 fn token_alone(body: Vec<u8>) -> Vec<u8> {
     match serde_json::from_slice(&body) {
         Ok(Value::Object(mut answer)) if answer.contains_key("access_token") => {
             answer.retain(|field, _| TOKEN.contains(&&**field));
+            if !answer.get("token_type").is_some_and(Value::is_string) {
+                answer.insert("token_type".to_owned(), "Bearer".into());
+            }
+            set(&mut answer, "expires_in", seconds);
+            set(&mut answer, "scope", scopes);
+            set(&mut answer, "refresh_token", text);
             serde_json::to_vec(&answer).unwrap_or_default()
         }
         _ => body,
     }
+}
+
+/// Replaces a field by what it means, or leaves it out if that is nothing.
+fn set(answer: &mut Map<String, Value>, field: &str, read: fn(&Value) -> Option<Value>) {
+    if let Some(meant) = answer.remove(field).as_ref().and_then(read) {
+        answer.insert(field.to_owned(), meant);
+    }
+}
+
+/// Reads a time in seconds: a number or a text. None is left of a time that is over already, with
+/// which servers say that they do not know: the server refuses a token that has expired.
+fn seconds(given: &Value) -> Option<Value> {
+    let seconds: f64 = match given {
+        Value::String(text) => text.trim().parse().ok()?,
+        given => given.as_f64()?,
+    };
+    if seconds.is_nan() {
+        return None;
+    }
+    // Beyond the clock's range it could not be added to the time of now.
+    let seconds = seconds.min(LONGEST) as u64;
+    (seconds > 0).then(|| seconds.into())
+}
+
+/// Reads scopes: a text with spaces, or a list.
+fn scopes(given: &Value) -> Option<Value> {
+    let Some(list) = given.as_array() else {
+        return text(given);
+    };
+    let scopes: Vec<_> = list.iter().filter_map(Value::as_str).collect();
+    Some(scopes.join(" ").into())
+}
+
+fn text(given: &Value) -> Option<Value> {
+    let text = given.as_str().filter(|text| !text.is_empty());
+    text.map(Value::from)
 }
