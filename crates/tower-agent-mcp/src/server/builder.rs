@@ -181,9 +181,9 @@ impl McpServerBuilder {
         self
     }
 
-    /// Sets whether a call over HTTP without a session is answered with JSON in place of a stream
-    /// of events, which some clients cut at 1 MiB. Such an answer has no progress before it.
-    /// Defaults to `false`.
+    /// Sets whether a call over HTTP is answered with JSON in place of a stream of events, whenever
+    /// nothing comes before the answer. Defaults to `false`: only large answers are JSON, and those
+    /// in a session.
     pub fn answer_with_json(mut self, json: bool) -> Self {
         self.http.answers_with_json = json;
         self

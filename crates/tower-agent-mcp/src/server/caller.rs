@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use rmcp::service::{RequestContext, RoleServer};
+use tokio_util::sync::CancellationToken;
 use tower_agent::AgentRequest;
 
 /// Who has made a call, for its tools and callbacks: an
@@ -40,6 +41,11 @@ pub struct Caller {
 /// The principal of a request, among its HTTP extensions.
 #[derive(Clone)]
 pub(super) struct Principal(pub(super) Arc<str>);
+
+/// The token of a call over HTTP, among its HTTP extensions. It is cancelled when nobody waits for
+/// the response any more.
+#[derive(Clone)]
+pub(super) struct CallToken(pub(super) CancellationToken);
 
 /// The sender of a call, as the server knows it.
 pub(super) struct Sender {

@@ -13,6 +13,7 @@ use tower_agent::Effect;
 use tower_agent::tool::ToolDeclaration;
 use tracing::{Instrument, Span};
 
+use super::caller::CallToken;
 use super::failure::FailureMessage;
 use super::http_settings::HttpSettings;
 use super::seal::Seal;
@@ -119,7 +120,18 @@ impl McpServerHandler {
                 None,
             ));
         };
-        let dropped = context.ct.clone();
+        let cancelled = context.ct.clone();
+        let http = context.extensions.get::<Parts>();
+        let response = http
+            .and_then(|http| http.extensions.get::<CallToken>())
+            .cloned();
+        // Without HTTP, the end of the connection cancels the request.
+        let gone = async {
+            match &response {
+                Some(CallToken(token)) => token.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
         let call = ServedCall::new(
             &self.0.seal,
             &self.0.failure_message,
@@ -130,7 +142,8 @@ impl McpServerHandler {
         tokio::select! {
             // First: a cancelled call must not go on for as long as it is ready.
             biased;
-            () = dropped.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
+            () = cancelled.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
+            () = gone => Err(ErrorData::internal_error("the client is gone", None)),
             ended = call.run() => ended,
         }
     }

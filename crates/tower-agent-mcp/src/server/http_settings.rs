@@ -50,7 +50,7 @@ impl HttpSettings {
         if let Some(bytes) = self.max_request {
             config.max_request_body_bytes = bytes;
         }
-        config.with_json_response(self.answers_with_json)
+        config
     }
 
     /// Returns the origins that may call: those that were set, or else pages of the server's own

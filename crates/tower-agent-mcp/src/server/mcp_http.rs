@@ -7,16 +7,17 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::StatusCode;
-use http_body::{Body, Frame, SizeHint};
+use http::{Method, StatusCode};
+use http_body::Body;
 use http_body_util::Full;
 use http_body_util::combinators::BoxBody;
 use rmcp::transport::StreamableHttpService;
+use tokio_util::sync::CancellationToken;
 use tower::Service;
-use tower_agent::BoxError;
 
-use super::caller::Principal;
+use super::caller::{CallToken, Principal};
 use super::handler::{McpServerHandler, ServerInner};
+use super::response_body::{ResponseBody, as_json};
 use super::session;
 use super::sessions::Sessions;
 #[cfg(feature = "opentelemetry")]
@@ -25,7 +26,8 @@ use crate::trace::HttpContext;
 /// An [`McpServer`](super::McpServer) as an HTTP service, over streamable HTTP; it always responds.
 ///
 /// Clients since protocol version 2026-07-28 need no sessions: any process with the same agents can
-/// answer. Sessions of earlier clients live in this process.
+/// answer. Sessions of earlier clients live in this process. A call lives as long as the connection
+/// that waits for its response.
 #[derive(Clone)]
 pub struct McpHttp {
     inner: StreamableHttpService<McpServerHandler, Sessions>,
@@ -82,6 +84,16 @@ where
             owner = Some(principal);
             request = http::Request::from_parts(parts, body);
         }
+        // A call lives as long as somebody waits for its response: this future, and then the body.
+        let call_token = CancellationToken::new();
+        request
+            .extensions_mut()
+            .insert(CallToken(call_token.clone()));
+        let call_guard = call_token.drop_guard();
+        let is_post = request.method() == Method::POST;
+        // The streams of a session are expected to be resumable, and these are not.
+        let as_json_if_small =
+            self.server.http.answers_with_json || session::is_named(request.headers());
         let begins_session = session::begins(request.method(), request.headers());
         let call = self.inner.call(request);
         let sessions = self.sessions.clone();
@@ -89,13 +101,18 @@ where
         ResponseFuture(Box::pin(async move {
             // Before the call, which would answer with an error of the server.
             if begins_session && sessions.are_full().await {
-                return Ok(too_many_sessions());
+                return Ok(too_many_sessions().map(ResponseBody::new));
             }
             let mut response = call.await?;
             if let Some(principal) = owner {
                 session::bind(response.headers_mut(), &server.seal, &principal);
             }
-            Ok(response)
+            let response = if is_post {
+                as_json(response, as_json_if_small).await
+            } else {
+                response.map(ResponseBody::new)
+            };
+            Ok(response.map(|body| body.dropping(call_guard)))
         }))
     }
 }
@@ -125,13 +142,12 @@ impl fmt::Debug for McpHttp {
 }
 
 /// The future of [`McpHttp`].
-pub struct ResponseFuture(
-    BoxFuture<'static, Result<http::Response<BoxBody<Bytes, Infallible>>, Infallible>>,
-);
+pub struct ResponseFuture(BoxFuture<'static, Result<http::Response<ResponseBody>, Infallible>>);
 
 impl ResponseFuture {
     fn rejected(status: StatusCode, why: &'static str) -> Self {
-        Self(Box::pin(std::future::ready(Ok(refusal(status, why)))))
+        let response = refusal(status, why).map(ResponseBody::new);
+        Self(Box::pin(std::future::ready(Ok(response))))
     }
 }
 
@@ -139,41 +155,12 @@ impl Future for ResponseFuture {
     type Output = Result<http::Response<ResponseBody>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0
-            .as_mut()
-            .poll(cx)
-            .map_ok(|response| response.map(ResponseBody))
+        self.0.as_mut().poll(cx)
     }
 }
 
 impl fmt::Debug for ResponseFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()
-    }
-}
-
-/// The body of a response of [`McpHttp`].
-#[derive(Debug)]
-pub struct ResponseBody(BoxBody<Bytes, Infallible>);
-
-impl Body for ResponseBody {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.0)
-            .poll_frame(cx)
-            .map_err(|never| match never {})
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
     }
 }

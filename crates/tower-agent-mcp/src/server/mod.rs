@@ -40,13 +40,24 @@
 //! An [agent](McpServerBuilder::agent) is a tool with its name and description, and one argument,
 //! `request`. Every call is a run of its own. A client that asks for progress receives the agent's
 //! text as it is written, and what a tool reports as [`PROGRESS`](crate::PROGRESS). A call that the
-//! client cancels, and one whose client disconnects, is dropped.
+//! client cancels, and one whose client is gone, is dropped, and no answer is kept for a client
+//! that comes back:
+//!
+//! | the client | is gone |
+//! |---|---|
+//! | over HTTP, in any protocol version | when it closes the connection of the call, or ends the session |
+//! | over standard streams or another stream | 5 s after its end: until then calls can be answered |
 //!
 //! | the run | the client receives |
 //! |---|---|
 //! | completes | the text, or the [parts](tower_agent::ToolResponse::parts) of the tool; an object as structured content too |
 //! | fails | a result that is an error, with a [text for the client](McpServerBuilder::failure_message) and not that of the error itself |
 //! | is interrupted | questions, see below |
+//!
+//! Over HTTP, what comes before the answer, such as progress, makes the response a stream of
+//! events. An answer alone is JSON if it is larger than 512 KiB, since some clients read no larger
+//! event, that of the official Python SDK none of 1 MiB; in a session always, unless it takes more
+//! than 25 s, when a proxy might give up a connection without a response.
 //!
 //! With JSON [answers](McpServerBuilder::answer_with_json), a [largest
 //! request](McpServerBuilder::max_request), a number of [sessions](McpServerBuilder::max_sessions)
@@ -96,6 +107,7 @@ mod http_settings;
 mod mcp_http;
 mod mcp_server;
 mod progress;
+mod response_body;
 mod saved;
 mod seal;
 mod served;
@@ -105,5 +117,6 @@ mod sessions;
 
 pub use self::builder::{McpServerBuilder, ServerBuildError};
 pub use self::caller::Caller;
-pub use self::mcp_http::{McpHttp, ResponseBody, ResponseFuture};
+pub use self::mcp_http::{McpHttp, ResponseFuture};
 pub use self::mcp_server::McpServer;
+pub use self::response_body::ResponseBody;

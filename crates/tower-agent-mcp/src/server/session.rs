@@ -48,6 +48,11 @@ pub(super) fn reveal(headers: &mut HeaderMap, seal: &Seal, principal: &str) -> b
     true
 }
 
+/// Returns whether a request names a session.
+pub(super) fn is_named(headers: &HeaderMap) -> bool {
+    headers.contains_key(&SESSION)
+}
+
 /// Returns whether a request can only begin a session: one of a client of an earlier protocol
 /// version, without a session.
 pub(super) fn begins(method: &Method, headers: &HeaderMap) -> bool {
@@ -56,5 +61,5 @@ pub(super) fn begins(method: &Method, headers: &HeaderMap) -> bool {
         .get(VERSION)
         .and_then(|version| version.to_str().ok());
     let is_earlier = version.is_none_or(|version| version < ProtocolVersion::V_2026_07_28.as_str());
-    method == Method::POST && is_earlier && !headers.contains_key(&SESSION)
+    method == Method::POST && is_earlier && !is_named(headers)
 }

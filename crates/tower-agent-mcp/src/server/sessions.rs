@@ -1,6 +1,6 @@
 //! A limited number of sessions.
 
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::{
     LocalSessionManager, LocalSessionManagerError, LocalSessionWorker,
@@ -33,6 +33,8 @@ impl Sessions {
     pub(super) fn new(settings: &HttpSettings) -> Self {
         let mut sessions = LocalSessionManager::default();
         sessions.session_config.keep_alive = Some(settings.session_timeout);
+        // It invites the client to come back for an answer, and a call ends with its connection.
+        sessions.session_config.sse_retry = None;
         Self {
             sessions,
             max: settings.max_sessions,
@@ -78,7 +80,12 @@ impl SessionManager for Sessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionsError> {
-        Ok(self.sessions.create_stream(id, message).await?)
+        let events = self.sessions.create_stream(id, message).await?;
+        // From an id the stream could be resumed: see above.
+        Ok(events.map(|mut event| {
+            event.event_id = None;
+            event
+        }))
     }
 
     async fn accept_message(

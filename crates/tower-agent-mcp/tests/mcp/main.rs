@@ -8,6 +8,7 @@ mod conformance;
 mod connections;
 mod everything;
 mod flow;
+mod gone;
 mod http;
 mod installed;
 mod library;

@@ -112,6 +112,31 @@ async fn the_python_sdk_understands_a_served_agent() {
 }
 
 #[tokio::test]
+async fn results_above_its_limits_reach_the_python_sdk() {
+    let Some(python) = python() else { return };
+    let large = Tool::function("large", "Says much.", |size: usize| "x".repeat(size));
+    let server = McpServer::builder("large", "1.0.0")
+        .tool(large)
+        .build()
+        .unwrap();
+    let app = Router::new().route_service("/mcp", server.into_http());
+    let http = Http::serve(app).await;
+    for mode in ["auto", "legacy"] {
+        let script = "tests/servers/clients/large.py";
+        let output = Command::new(&python)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script))
+            .args([&format!("http://{}/mcp", http.address), mode])
+            .kill_on_drop(true)
+            .output()
+            .await
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let seen = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(seen, "65536\n1048576\n5242880\n", "{mode}: {errors}");
+    }
+}
+
+#[tokio::test]
 async fn servers_of_the_python_sdk_are_understood_in_both_lifecycles() {
     let Some(python) = python() else { return };
     for lifecycle in LIFECYCLES {
