@@ -26,11 +26,19 @@ pub(super) type Tools = Arc<BTreeMap<Arc<str>, ListedTool>>;
 
 /// The list of a server's tools, as it was last read.
 #[derive(Debug, Default)]
-pub(super) struct List(Mutex<Read>);
+pub(super) struct List {
+    last: Mutex<Read>,
+    /// Held while the list is read: runs that begin at once share it.
+    reading: tokio::sync::Mutex<()>,
+}
 
 #[derive(Debug, Default)]
 struct Read {
     tools: Tools,
+    /// The number of times that it was read, or was tried to.
+    attempts: u64,
+    /// The error of the last attempt.
+    failure: Option<Error>,
     /// `None` before the first time, and if the server has reported a change.
     valid: Option<Valid>,
 }
@@ -48,8 +56,36 @@ impl List {
         self.lock().tools.clone()
     }
 
+    /// Reads the tools if they may have changed. The list stays as it was if that fails.
+    pub(super) async fn refresh(
+        &self,
+        connection: &Arc<Connection>,
+        config: &Config,
+    ) -> Result<()> {
+        if !self.is_stale(connection) {
+            return Ok(());
+        }
+        let attempts = self.lock().attempts;
+        let _reading = self.reading.lock().await;
+        // A block, so that this lock is not held across the reading.
+        {
+            let last = self.lock();
+            // Somebody else has tried meanwhile: one after the other would wait for a silent
+            // server.
+            if last.attempts != attempts
+                && let Some(failure) = &last.failure
+            {
+                return Err(failure.clone());
+            }
+        }
+        if self.is_stale(connection) {
+            self.read(connection, config).await?;
+        }
+        Ok(())
+    }
+
     /// Returns `true` if the tools must be read again.
-    pub(super) fn is_stale(&self, connection: &Arc<Connection>) -> bool {
+    fn is_stale(&self, connection: &Arc<Connection>) -> bool {
         let mut read = self.lock();
         if connection.calls().take_tools_changed() {
             read.valid = None;
@@ -64,8 +100,7 @@ impl List {
         valid.until.is_some_and(|until| until <= Instant::now())
     }
 
-    /// Reads the tools. The list stays as it was if that fails.
-    pub(super) async fn read(&self, connection: &Arc<Connection>, config: &Config) -> Result<()> {
+    async fn read(&self, connection: &Arc<Connection>, config: &Config) -> Result<()> {
         let reading = read_tools(connection, config);
         let read = config
             .logins
@@ -78,7 +113,8 @@ impl List {
                 );
                 Err(Error::new(ErrorKind::Timeout, message))
             });
-        let mut list = self.lock();
+        let mut last = self.lock();
+        last.attempts += 1;
         match read {
             Ok((tools, valid_for)) => {
                 // No time at all is what servers send that say nothing of it: then a report of a
@@ -86,22 +122,22 @@ impl List {
                 let valid_for = valid_for.filter(|time| !time.is_zero());
                 let until = valid_for.and_then(|time| Instant::now().checked_add(time));
                 let connection = Arc::downgrade(connection);
-                *list = Read {
-                    tools,
-                    valid: Some(Valid { connection, until }),
-                };
+                last.tools = tools;
+                last.valid = Some(Valid { connection, until });
+                last.failure = None;
                 Ok(())
             }
             Err(error) => {
                 // The tools stay, and the next call tries to read them again.
-                list.valid = None;
+                last.valid = None;
+                last.failure = Some(error.clone());
                 Err(error)
             }
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Read> {
-        lock(&self.0)
+        lock(&self.last)
     }
 }
 

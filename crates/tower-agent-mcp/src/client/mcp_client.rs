@@ -76,10 +76,7 @@ impl McpClient {
     async fn refresh(&self) -> Result<()> {
         let inner = &*self.0;
         let read = |connection: Arc<Connection>| async move {
-            if inner.list.is_stale(&connection) {
-                inner.list.read(&connection, inner.link.config()).await?;
-            }
-            Ok(())
+            inner.list.refresh(&connection, inner.link.config()).await
         };
         inner.link.ask(read).await
     }

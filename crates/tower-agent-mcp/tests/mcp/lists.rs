@@ -1,9 +1,10 @@
 //! The list of a server's tools.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use rmcp::model::ToolAnnotations;
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ use crate::support::{
     LIFECYCLES, Server, agent_with_tools_of, ask, connected, first_result, names, said, scripted,
     tool,
 };
-use crate::told::{result, told};
+use crate::told::{result, sent, text, told};
 use crate::tracing_log::TracingLog;
 
 #[tokio::test]
@@ -182,6 +183,20 @@ async fn a_server_that_ends_its_reports_is_asked_for_them_again() {
         tokio::task::yield_now().await;
     }
     assert_eq!(server.world.connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_always_ends_its_reports_is_asked_less_and_less() {
+    let server = Server::echo();
+    server.world.is_silent.store(true, Ordering::SeqCst);
+    let _client = server.connect(Lifecycle::Discover).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let subscriptions = server.world.subscriptions.lock().unwrap();
+    assert!(
+        (8..30).contains(&subscriptions.len()),
+        "{}",
+        subscriptions.len()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -395,4 +410,53 @@ async fn a_list_that_nothing_has_changed_is_read_once() {
             );
         }
     }
+}
+
+#[tokio::test]
+async fn runs_that_begin_at_once_share_one_list() {
+    let (http, log) = told(|seen| {
+        let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+        let answer = json!({ "jsonrpc": "2.0", "id": seen.id, "result": text("fine") });
+        let is_call = seen.method == "tools/call";
+        is_call.then(|| sent(StatusCode::OK, false, &json!([changed, answer])))
+    })
+    .await;
+    let client = connected(http.client().lifecycle(Lifecycle::Initialize)).await;
+    ask(&client, "echo", json!({})).await.unwrap();
+    let looks = (0..20).map(|_| names(&client));
+    for listed in futures::future::join_all(looks).await {
+        assert_eq!(listed, ["echo"]);
+    }
+    assert_eq!(log.count("tools/list"), 2);
+}
+
+#[tokio::test]
+async fn runs_that_begin_at_once_share_a_list_that_cannot_be_read() {
+    let fails = Arc::new(AtomicBool::new(false));
+    let failed = fails.clone();
+    let (http, log) = told(move |seen| {
+        let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+        let answer = json!({ "jsonrpc": "2.0", "id": seen.id, "result": text("fine") });
+        match seen.method.as_str() {
+            "tools/list" if failed.load(Ordering::SeqCst) => {
+                Some(StatusCode::BAD_GATEWAY.into_response())
+            }
+            "tools/call" => Some(sent(StatusCode::OK, false, &json!([changed, answer]))),
+            _ => None,
+        }
+    })
+    .await;
+    let client = connected(http.client().lifecycle(Lifecycle::Initialize)).await;
+    ask(&client, "echo", json!({})).await.unwrap();
+    fails.store(true, Ordering::SeqCst);
+    let looks = (0..20).map(|_| names(&client));
+    for listed in futures::future::join_all(looks).await {
+        assert_eq!(listed, ["echo"]);
+    }
+    assert_eq!(log.count("tools/list"), 2);
+    // The next one tries again.
+    fails.store(false, Ordering::SeqCst);
+    names(&client).await;
+    names(&client).await;
+    assert_eq!(log.count("tools/list"), 3);
 }

@@ -13,6 +13,7 @@ use rmcp::{ServerHandler, ServiceExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 use tower::ServiceExt as _;
 use tower_agent::message::{ToolCall, ToolResult};
 use tower_agent::testing::ScriptedModel;
@@ -48,6 +49,10 @@ pub(crate) struct World {
     pub(crate) repeats: AtomicUsize,
     /// Ends the reports of changes.
     pub(crate) silenced: Notify,
+    /// Ends each subscription to changes at once.
+    pub(crate) is_silent: AtomicBool,
+    /// The times at which the client subscribed.
+    pub(crate) subscriptions: Mutex<Vec<Instant>>,
     /// Kills the connections that there are.
     pub(crate) kill: Notify,
     /// Refuses the next connections.
@@ -210,6 +215,14 @@ impl ServerHandler for Server {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        self.world
+            .subscriptions
+            .lock()
+            .unwrap()
+            .push(Instant::now());
+        if self.world.is_silent.load(Ordering::SeqCst) {
+            return Ok(());
+        }
         loop {
             tokio::select! {
                 () = context.cancelled() => return Ok(()),
