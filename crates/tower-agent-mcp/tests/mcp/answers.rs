@@ -13,7 +13,7 @@ use tower_agent::ErrorKind;
 use tower_agent_mcp::client::Lifecycle;
 
 use crate::support::{ask, connected};
-use crate::told::{closed_stream, json_rpc, open_stream, result, sent, text, told};
+use crate::told::{Seen, closed_stream, json_rpc, open_stream, result, sent, text, told};
 
 /// Far less than the time that a call may take, and far more than one takes here.
 const SOON: Duration = Duration::from_secs(20);
@@ -30,6 +30,7 @@ async fn an_error_that_names_no_request_is_the_outcome_of_its_own() {
     ];
     let kinds = [
         (200, ErrorKind::Tool, false),
+        (202, ErrorKind::Tool, false),
         (400, ErrorKind::InvalidRequest, false),
         (404, ErrorKind::Connection, true),
         (406, ErrorKind::InvalidRequest, false),
@@ -179,6 +180,7 @@ async fn an_error_that_is_not_quite_one_fails_its_call_with_what_it_says() {
         json!({ "message": "slow down" }),
         json!({ "code": "busy", "message": "slow down" }),
         json!({ "code": 1e12, "message": "slow down" }),
+        json!({ "code": 7, "message": { "text": "slow down" } }),
     ];
     for error in errors {
         for with_id in [false, true] {
@@ -245,6 +247,7 @@ async fn half_a_character_over_http_is_replaced_and_loses_nothing() {
     for as_stream in [false, true] {
         for is_error in [false, true] {
             let (http, _) = told(move |seen| {
+                // Escaped, as programs write it that cut strings.
                 let half = "a \\ud83d b \\ude00 c \\ud83d\\ude00";
                 let id = &seen.id;
                 let result = format!(r#"{{"content":[{{"type":"text","text":"{half}"}}]}}"#);
@@ -274,5 +277,66 @@ async fn half_a_character_over_http_is_replaced_and_loses_nothing() {
                 Err(error) => assert!(error.message().contains(whole), "{error}"),
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_text_are_replaced_and_lose_nothing() {
+    let (http, _) = told(move |seen| {
+        let mut said = format!(r#"{{"jsonrpc":"2.0","id":{},"#, seen.id).into_bytes();
+        said.extend_from_slice(br#""result":{"content":[{"type":"text","text":"a "#);
+        // The first half of a character, as it would stand in UTF-8.
+        said.extend_from_slice(&[0xed, 0xa0, 0xbd]);
+        said.extend_from_slice(br#" b"}]}}"#);
+        let is_call = seen.method == "tools/call";
+        is_call.then(|| ([("content-type", "application/json")], said).into_response())
+    })
+    .await;
+    let client = connected(http.client().lifecycle(Lifecycle::Initialize)).await;
+    let answer = ask(&client, "echo", json!({})).await.unwrap();
+    let text = answer.value().as_str().unwrap();
+    assert!(
+        text.starts_with("a \u{fffd}") && text.ends_with(" b"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_fails_its_call_at_once() {
+    let none: [fn(&Seen) -> Value; 5] = [
+        |seen| json!({ "jsonrpc": "2.0", "id": seen.id }),
+        |_| json!({ "jsonrpc": "2.0", "id": null }),
+        |seen| json!({ "jsonrpc": "2.0", "id": seen.id, "result": null }),
+        |seen| json!({ "jsonrpc": "2.0", "id": seen.id, "result": null, "error": null }),
+        |_| json!({}),
+    ];
+    for said in none {
+        for as_stream in [false, true] {
+            let (http, _) = told(move |seen| {
+                let is_call = seen.method == "tools/call";
+                is_call.then(|| sent(StatusCode::OK, as_stream, &said(seen)))
+            })
+            .await;
+            let client = connected(http.client().lifecycle(Lifecycle::Initialize)).await;
+            let answered = timeout(SOON, ask(&client, "echo", json!({}))).await;
+            let error = answered.unwrap().unwrap_err();
+            assert!(!error.is_retryable(), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_message_in_place_of_an_answer_goes_where_it_belongs_and_fails_the_call() {
+    let (http, log) = told(|seen| {
+        let said = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+        (seen.method == "tools/call").then(|| sent(StatusCode::OK, false, &said))
+    })
+    .await;
+    let client = connected(http.client().lifecycle(Lifecycle::Initialize)).await;
+    let answered = timeout(SOON, ask(&client, "echo", json!({}))).await;
+    assert_eq!(answered.unwrap().unwrap_err().kind(), ErrorKind::Protocol);
+    while log.count("tools/list") < 2 {
+        client.tools().await;
+        tokio::task::yield_now().await;
     }
 }

@@ -54,6 +54,7 @@ struct ResponseStream {
 struct Head {
     id: Option<Value>,
     method: Option<IgnoredAny>,
+    result: Option<IgnoredAny>,
     error: Option<IgnoredAny>,
 }
 
@@ -90,8 +91,9 @@ impl Answers {
             let to = to?;
             let head: Head = serde_json::from_str(answer).ok()?;
             let is_own = head.id.as_ref().is_some_and(|id| is(id, to));
-            // An error is small, and is made readable below.
-            if head.method.is_some() || is_own && head.error.is_none() {
+            // An error, or nothing at all, is small, and is made readable below.
+            let is_result = head.result.is_some() && head.error.is_none();
+            if head.method.is_some() || is_own && is_result {
                 return None;
             }
         }
@@ -118,7 +120,7 @@ impl Answers {
             if is(id, to) {
                 sorted.own.get_or_insert(own(message, to));
             } else if self.is_waiting(id) {
-                self.pass_on(message.into(), None);
+                self.pass_on_value(message.into(), None);
             } else {
                 without_request.get_or_insert(message);
             }
@@ -134,17 +136,21 @@ impl Answers {
     }
 
     /// Gives the connection a message that came with the answer to a request.
-    pub(super) fn pass_on(&self, message: Value, with: Option<&RequestId>) {
-        let mut message = match serde_json::from_value(message) {
-            Ok(message) => message,
-            Err(error) => return tracing::debug!(%error, "a message beside an answer was dropped"),
-        };
+    pub(super) fn pass_on(&self, mut message: ServerJsonRpcMessage, with: Option<&RequestId>) {
         if let (ServerJsonRpcMessage::Request(request), Some(with)) = (&mut message, with) {
             let origin = InboundStreamOrigin::OutboundRequest(with.clone());
             request.request.extensions_mut().insert(origin);
         }
         self.lock().others.push_back(message);
         self.arrived.notify_one();
+    }
+
+    /// [Passes on](Self::pass_on) a message that is not read yet.
+    pub(super) fn pass_on_value(&self, message: Value, with: Option<&RequestId>) {
+        match serde_json::from_value(message) {
+            Ok(message) => self.pass_on(message, with),
+            Err(error) => tracing::debug!(%error, "a message beside an answer was dropped"),
+        }
     }
 
     /// Returns the next message that was [passed on](Self::pass_on).
@@ -239,8 +245,17 @@ impl Drop for Opened {
 fn own(mut answer: Map<String, Value>, to: &RequestId) -> Value {
     answer.insert("jsonrpc".to_owned(), "2.0".into());
     answer.insert("id".to_owned(), json!(to));
-    if let Some(error) = answer.get_mut("error") {
-        *error = readable_error(error);
+    let error = answer.remove("error").filter(|error| !error.is_null());
+    let error = match (error, answer.get("result")) {
+        (Some(error), _) => Some(readable_error(&error)),
+        (None, None | Some(Value::Null)) => Some(readable_error(
+            &"the answer has neither a result nor an error".into(),
+        )),
+        (None, Some(_)) => None,
+    };
+    if let Some(error) = error {
+        answer.remove("result");
+        answer.insert("error".to_owned(), error);
     }
     answer.into()
 }
@@ -258,7 +273,7 @@ pub(super) fn readable_error(error: &Value) -> Value {
 }
 
 /// Returns whether this is the id of a request.
-fn is(id: &Value, request: &RequestId) -> bool {
+pub(super) fn is(id: &Value, request: &RequestId) -> bool {
     request_id(id).is_some_and(|id| id == normal(request))
 }
 

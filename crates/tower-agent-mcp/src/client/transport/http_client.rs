@@ -216,18 +216,20 @@ impl HttpClient {
             .and_then(|body| self.answers.sort(body, Some(to)));
         let Some(sorted) = sorted else {
             let answer = serde_json::from_slice(&body).map_err(not_json_rpc)?;
-            return Ok(StreamableHttpPostResponse::Json(answer, session));
+            if matches!(
+                answer,
+                ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_)
+            ) {
+                return Ok(StreamableHttpPostResponse::Json(answer, session));
+            }
+            self.answers.pass_on(answer, Some(to));
+            return Err(no_answer());
         };
         let is_refused = had_session && self.note_session_in(&sorted);
         for message in sorted.before {
-            self.answers.pass_on(message, Some(to));
+            self.answers.pass_on_value(message, Some(to));
         }
-        let Some(own) = sorted.own else {
-            let message = "the answer is not one to the request";
-            return Err(StreamableHttpError::UnexpectedServerResponse(
-                message.into(),
-            ));
-        };
+        let own = sorted.own.ok_or_else(no_answer)?;
         if is_refused {
             return Err(client(session_refused(&reason(&own["error"]))));
         }
@@ -282,7 +284,7 @@ impl HttpClient {
             // A server that names the request has read it. The status keeps its kind where it says
             // more than the error.
             Some(answer)
-                if answer.id.as_ref() == Some(&request.id)
+                if answers::is(&answer.id, &request.id)
                     && !is_auth
                     && !is_passing
                     && status != StatusCode::SERVICE_UNAVAILABLE =>
@@ -317,7 +319,7 @@ impl HttpClient {
 
 /// A JSON-RPC error in the body of an error response.
 struct Rejection {
-    id: Option<RequestId>,
+    id: Value,
     error: ErrorData,
 }
 
@@ -331,7 +333,7 @@ impl Rejection {
             message.get("jsonrpc")?;
             let error = answers::readable_error(message.get("error")?);
             Some(Self {
-                id: serde_json::from_value(message["id"].take()).ok(),
+                id: message["id"].take(),
                 error: serde_json::from_value(error).ok()?,
             })
         })
@@ -384,10 +386,12 @@ impl StreamableHttpClient for HttpClient {
             // Notifications and answers have no answer themselves, so that any body is ignored.
             return Ok(StreamableHttpPostResponse::Accepted);
         };
-        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+        let is_json = is_of(headers, JSON_MIME_TYPE);
+        let is_accepted = matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT);
+        if is_accepted && !is_json {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
-        if !is_of(headers, JSON_MIME_TYPE) {
+        if !is_json {
             let media_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
             let media_type = media_type.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
             return Err(StreamableHttpError::UnexpectedContentType(media_type));
@@ -395,6 +399,10 @@ impl StreamableHttpClient for HttpClient {
         let body = self
             .read(response.into_body(), self.max_message_size)
             .await?;
+        // The answer comes on the stream that belongs to no request.
+        if is_accepted && body.trim_ascii().is_empty() {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
         self.json(body, &request, session, had_session)
     }
 
@@ -536,6 +544,11 @@ fn broke(error: BoxError) -> Error {
     Error::from_source(ErrorKind::Connection, BodyError::Broken(error))
 }
 
+fn no_answer() -> StreamableHttpError<HttpFault> {
+    let message = "there is no answer to the request in what the server sent";
+    StreamableHttpError::UnexpectedServerResponse(Cow::Borrowed(message))
+}
+
 fn not_json_rpc(error: serde_json::Error) -> StreamableHttpError<HttpFault> {
     let message = format!("the answer is not JSON-RPC: {error}");
     StreamableHttpError::UnexpectedServerResponse(Cow::Owned(message))
@@ -546,15 +559,13 @@ fn not_json_rpc(error: serde_json::Error) -> StreamableHttpError<HttpFault> {
 fn refuses_session(status: StatusCode, answer: Option<&Rejection>, body: &[u8]) -> bool {
     match status {
         StatusCode::NOT_FOUND => !answer.is_some_and(|answer| {
-            answer.id.is_some() && answer.error.code == ErrorCode::METHOD_NOT_FOUND
+            !answer.id.is_null() && answer.error.code == ErrorCode::METHOD_NOT_FOUND
         }),
         StatusCode::GONE => true,
-        StatusCode::BAD_REQUEST | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => {
-            match answer {
-                Some(answer) => is_about_session(&answer.error.message),
-                None => is_about_session(&start_of(body)),
-            }
-        }
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => match answer {
+            Some(answer) => is_about_session(&answer.error.message),
+            None => is_about_session(&start_of(body)),
+        },
         _ => false,
     }
 }

@@ -1,6 +1,7 @@
 //! Changes what servers send where rmcp would not read it: half a character, for which it drops the
 //! whole message, and the mark of tools that run only as tasks of protocol version 2025-11-25.
 
+use std::borrow::Cow;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,9 +14,13 @@ use crate::client::declaration::ONLY_AS_TASK;
 
 /// Returns a message in the form that rmcp reads, or `None` if it is in that form.
 pub(super) fn readable(message: &[u8]) -> Option<Vec<u8>> {
-    let message = std::str::from_utf8(message).ok()?;
-    let mended = whole_characters(message);
-    let marked = marked(mended.as_deref().unwrap_or(message));
+    let message = String::from_utf8_lossy(message);
+    let mended = whole_characters(&message);
+    let marked = marked(mended.as_deref().unwrap_or(&message));
+    let mended = mended.or(match message {
+        Cow::Owned(message) => Some(message),
+        Cow::Borrowed(_) => None,
+    });
     marked.or_else(|| mended.map(String::into_bytes))
 }
 
