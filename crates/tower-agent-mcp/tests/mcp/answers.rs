@@ -340,3 +340,16 @@ async fn a_message_in_place_of_an_answer_goes_where_it_belongs_and_fails_the_cal
         tokio::task::yield_now().await;
     }
 }
+
+#[tokio::test]
+async fn an_error_in_an_event_of_another_name_fails_its_call() {
+    let (http, _) = told(move |seen| {
+        let said = json!({ "jsonrpc": "2.0", "error": { "code": 1, "message": "slow down" } });
+        let events = format!("event: error\ndata: {said}\n\n");
+        (seen.method == "tools/call").then(|| closed_stream(&events))
+    })
+    .await;
+    let client = connected(http.client().lifecycle(Lifecycle::Initialize)).await;
+    let error = ask(&client, "echo", json!({})).await.unwrap_err();
+    assert!(error.message().contains("slow down"), "{error}");
+}

@@ -17,7 +17,7 @@ use tower_agent_mcp::client::{Lifecycle, McpClient};
 
 use crate::http::Http;
 use crate::support::{ask, connected, names};
-use crate::told::{Log, Seen, closed_stream, open_stream, result, router, text, told};
+use crate::told::{Log, Seen, closed_stream, json_rpc, open_stream, result, router, text, told};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -177,6 +177,36 @@ async fn an_answer_that_speaks_of_a_session_refuses_none() {
     let error = ask(&client, "echo", json!({})).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Tool);
     assert_eq!((log.count("tools/call"), log.count("initialize")), (1, 1));
+}
+
+#[tokio::test]
+async fn a_notification_that_is_refused_refuses_no_session() {
+    let (http, log) = told(move |seen| {
+        let error = json!({ "code": -32000, "message": "unknown session" });
+        let is_told = seen.method == "notifications/initialized";
+        is_told.then(|| json_rpc(StatusCode::BAD_REQUEST, &Value::Null, "error", error))
+    })
+    .await;
+    let client = connect(&http).await;
+    for _ in 0..3 {
+        assert!(ask(&client, "echo", json!({})).await.is_ok());
+    }
+    assert_eq!(log.count("initialize"), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_every_list_cannot_be_connected() {
+    for (of, refusal) in refusals() {
+        let (http, log) =
+            told(move |seen| (seen.method == "tools/list").then(|| refusal(seen))).await;
+        let connecting = http.client().lifecycle(Lifecycle::Initialize).connect();
+        let error = timeout(SOON, connecting).await.expect(of).unwrap_err();
+        assert!(
+            error.message().contains("refused the session"),
+            "{of}: {error}"
+        );
+        assert_eq!(log.count("initialize"), 2, "{of}");
+    }
 }
 
 #[tokio::test]

@@ -182,6 +182,8 @@ impl HttpClient {
         let messages = sorted.before.into_iter().chain(sorted.own);
         let event_of = |message: Value| Sse {
             data: Some(message.to_string()),
+            // Some servers name an error so, and rmcp reads no named event.
+            event: None,
             ..event.clone()
         };
         messages.map(|message| Ok(event_of(message))).collect()
@@ -252,11 +254,6 @@ impl HttpClient {
         let body = body.unwrap_or_default();
         let is_auth = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         let answer = Rejection::read(&body);
-        if had_session && refuses_session(status, answer.as_ref(), &body) {
-            self.calls.set_lost();
-            let why = answer.map_or_else(|| start_of(&body), |answer| answer.reason());
-            return Err(client(session_refused(&format!("HTTP {status}: {why}"))));
-        }
         let ClientJsonRpcMessage::Request(request) = message else {
             // Nothing waits for an answer to a notification. A server that wants none, and says so
             // in JSON-RPC, can still be used.
@@ -265,6 +262,11 @@ impl HttpClient {
                 _ => Err(client(failed(status, &headers, &start_of(&body)))),
             };
         };
+        if had_session && refuses_session(status, answer.as_ref(), &body) {
+            self.calls.set_lost();
+            let why = answer.map_or_else(|| start_of(&body), |answer| answer.reason());
+            return Err(client(session_refused(&format!("HTTP {status}: {why}"))));
+        }
         // A server without sessions that does not know the method is of an earlier version: as an
         // answer, and not a failure, it makes rmcp fall back to `initialize`.
         let is_discovery = matches!(request.request, ClientRequest::DiscoverRequest(_));
