@@ -127,6 +127,18 @@ impl CheckpointHead {
 }
 
 impl Checkpoint {
+    /// Returns whether a run that began here has done nothing until `later`: it has added no
+    /// message, no agent inside has, and nothing was noted in the private state. A store may then
+    /// leave the conversation as it was, with its open interrupts.
+    #[must_use]
+    pub fn is_untouched_in(&self, later: &Self) -> bool {
+        let (before, after) = (&self.head, &later.head);
+        self.messages.len() == later.messages.len()
+            && after.interrupts.is_empty()
+            && before.private_state == after.private_state
+            && before.conversation.has_work_of(&after.conversation)
+    }
+
     /// Creates the checkpoint of a conversation without runs.
     #[must_use]
     pub fn new(messages: impl Into<Messages>) -> Self {

@@ -109,6 +109,11 @@ impl Head {
         *self == Self::default()
     }
 
+    /// Returns whether the agents have come as far as in another head.
+    pub(super) fn has_work_of(&self, other: &Self) -> bool {
+        self.nested == other.nested && self.rounds == other.rounds
+    }
+
     /// Returns the head for the number of messages that the conversation has in the end.
     pub(crate) fn for_length(mut self, length: usize) -> Self {
         self.length = length;

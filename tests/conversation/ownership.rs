@@ -424,17 +424,20 @@ async fn a_call_that_waits_stays_open_for_an_agent_without_its_tool_or_its_guard
     let renamed = builder().tool(erase).build().unwrap();
     let without_guard = unguarded("careful", &says, &wiped);
     let inside = |agent: Agent| {
-        let boss = ScriptedModel::new([Turn::tool("careful", json!({})), Turn::from_text("Done.")]);
+        let boss = ScriptedModel::new([
+            Turn::tool("careful", json!({ "request": "Wipe." })),
+            Turn::from_text("Done."),
+        ]);
         Agent::builder(boss)
-            .tool(agent.into_tool())
+            .tool(agent.into_tool("Is careful."))
             .build()
             .unwrap()
     };
-    let whole = guarded("careful", &wipes(), &wiped);
+    let alone = guarded("careful", &wipes(), &wiped);
+    let nested = inside(guarded("careful", &wipes(), &wiped));
 
-    let paused = whole.run("?").await.unwrap();
-    let nested = inside(whole.clone()).run("?").await.unwrap();
-    for (paused, right) in [(paused, whole.clone()), (nested, inside(whole))] {
+    for right in [alone, nested] {
+        let paused = right.run("?").await.unwrap();
         let answered = |checkpoint: Checkpoint| {
             AgentRequest::resume(checkpoint).with_resolutions(yes(&paused))
         };
@@ -561,8 +564,8 @@ async fn a_call_that_a_guard_holds_is_not_made_where_that_guard_does_not_stand()
             .on_tool(Approval::when(|_| false))
             .build()
             .unwrap();
-        let refused = lax.run(again()).await.unwrap_err();
-        assert!(wiped.take().is_empty(), "{refused}");
+        let result = lax.run(again()).await;
+        assert!(wiped.take().is_empty(), "{result:?}");
 
         let response = careful
             .run(again().with_resolutions(yes(&paused)))

@@ -208,14 +208,19 @@ impl Running {
 
     /// Returns the checkpoint of a run that has failed or was dropped. If it has done nothing, as
     /// that of a program which may not go on with the conversation, its questions stay open.
-    fn untouched(&self, checkpoint: Checkpoint) -> Checkpoint {
-        let has_done_nothing = checkpoint.messages.len() == self.before.messages.len()
-            && checkpoint.head.interrupts.is_empty();
-        if has_done_nothing {
-            self.before.clone()
-        } else {
-            checkpoint
+    fn untouched(&self, mut checkpoint: Checkpoint) -> Checkpoint {
+        if self.before.is_untouched_in(&checkpoint) {
+            return self.before.clone();
         }
+        let before = &self.before;
+        let has_no_result = checkpoint.messages.len() == before.messages.len();
+        if has_no_result && checkpoint.head.interrupts.is_empty() {
+            checkpoint
+                .head
+                .interrupts
+                .clone_from(&before.head.interrupts);
+        }
+        checkpoint
     }
 
     fn store(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tower_agent::agent::Checkpoint;
+use tower_agent::error::{Error, ErrorKind};
 use tower_agent::message::{IdPart, Message, MessageId, Messages, Role};
 use tower_agent::stream::EventKind;
 
@@ -53,6 +54,8 @@ pub struct Keeper {
     base: Thread,
     /// What was asked before that.
     asked: Option<Asked>,
+    /// The agent may not go on with the conversation.
+    is_refused: bool,
     /// The thread as the run has saved it last, so that the next save adds only what is new.
     saved: Option<Saved>,
     client_tools: HashSet<Arc<str>>,
@@ -88,6 +91,7 @@ impl Keeper {
             name,
             base,
             asked,
+            is_refused: false,
             saved: None,
             client_tools,
             device,
@@ -114,6 +118,13 @@ impl Keeper {
             }
             _ => false,
         }
+    }
+
+    /// Notes the error of the run. One that refuses the request leaves what was asked as it was,
+    /// for another version of the program, if the run has done nothing: its answers have not
+    /// counted.
+    pub(crate) fn note_error(&mut self, error: &Error) {
+        self.is_refused = error.kind() == ErrorKind::InvalidRequest;
     }
 
     /// Saves the progress of the run: its checkpoint and state, and what the client has of it.
@@ -158,13 +169,15 @@ impl Keeper {
             calls: LatestCalls::default(),
         });
         let Checkpoint { mut head, messages } = checkpoint;
-        // Such as one of a program that may not go on with the conversation. The client of a sealed
-        // thread has its answer, which counts once.
-        let has_done_nothing = progress == Progress::Cut
+        // The client of a sealed thread has its answer, which counts once.
+        let goes_on_elsewhere = progress == Progress::Cut
+            && self.is_refused
             && matches!(self.keeping, Keeping::Store(_))
-            && messages.len() == thread.messages().len()
-            && client.texts().all(|(id, _)| !is_of_run(id, &self.name));
-        if has_done_nothing
+            && self.base.checkpoint().is_untouched_in(&Checkpoint {
+                head: head.clone(),
+                messages: messages.clone(),
+            });
+        if goes_on_elsewhere
             && let Some(asked) = &self.asked
             && asked.put_back(&mut thread)
         {

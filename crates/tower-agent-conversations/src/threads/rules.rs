@@ -335,7 +335,15 @@ fn answered<M: ClientMessage>(
                 let given = open.answered(answer.outcome.clone(), input.roles.name());
                 let checked = open.interrupt.check(&given.answer);
                 checked.map_err(|error| Refusal::unfit(InputPart::Answer(index), &error))?;
-                answered.push(given);
+                // A program that could not go on was given an answer before, which counts.
+                let mut earlier = thread.answered.iter();
+                let first = earlier.find(|earlier| *earlier.id == *id);
+                if first.is_some_and(|first| first.answer.outcome != given.answer.outcome) {
+                    let why = format!("the interrupt `{id}` has another answer already: repeat it");
+                    let part = InputPart::Answer(index);
+                    return Err(Refusal::new(RefusalKind::NotOpen, part, why));
+                }
+                answered.push(first.cloned().unwrap_or(given));
             } else if is_resolved(answer) {
                 let why =
                     format!("the interrupt `{id}` has expired: cancel it, to go on without it");

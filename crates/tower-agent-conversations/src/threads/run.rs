@@ -105,10 +105,13 @@ impl ThreadRun {
     /// Returns with which progress to [keep](Self::keep) the run before this event is sent. `None`
     /// for one that the client may have before.
     #[must_use]
-    pub fn save_before(&self, event: &EventKind) -> Option<Progress> {
+    pub fn save_before(&mut self, event: &EventKind) -> Option<Progress> {
         match event {
             EventKind::RunFinished | EventKind::RunInterrupted { .. } => Some(Progress::Ended),
-            EventKind::RunFailed { .. } => Some(Progress::Cut),
+            EventKind::RunFailed { error } => {
+                self.keeper.note_error(error);
+                Some(Progress::Cut)
+            }
             event => self
                 .keeper
                 .must_save_before(event)

@@ -152,7 +152,6 @@ pub(crate) struct Asked {
     pub(crate) version: u64,
     open: Vec<OpenInterrupt>,
     pub(crate) answered: Vec<Answered>,
-    is_cut: bool,
     /// The number of entries in the log.
     entries: usize,
 }
@@ -163,19 +162,18 @@ impl Asked {
             version: thread.version,
             open: thread.open.clone(),
             answered: thread.answered.clone(),
-            is_cut: thread.is_cut,
             entries: thread.log.len(),
         }
     }
 
-    /// Asks it again in the thread of a run that was begun with nothing but answers, and has done
-    /// nothing. Returns whether it was.
+    /// Asks it again in the thread of a run that was refused, and was begun with nothing but
+    /// answers. Returns whether it was.
     pub(crate) fn put_back(&self, thread: &mut Thread) -> bool {
         let is_as_before = thread.log.len() == self.entries;
         if is_as_before {
+            // The answers stay: a later one to the same question does not count instead.
             thread.open.clone_from(&self.open);
-            thread.answered.clone_from(&self.answered);
-            thread.is_cut = self.is_cut;
+            thread.is_cut = true;
         }
         is_as_before
     }
