@@ -149,6 +149,14 @@ impl Interrupt {
         self.identified()
     }
 
+    /// Returns the id of the call that waits, if one does: the one that streams have, or else the
+    /// model's.
+    #[must_use]
+    pub fn call(&self) -> Option<&str> {
+        let call = self.call_in_stream.as_deref();
+        call.or(self.tool_call_id.as_deref())
+    }
+
     /// Leaves the answer to people with this role, and not to the user of the run. Servers for
     /// front ends take it only from a client that has the role, and do not show the question to
     /// others.

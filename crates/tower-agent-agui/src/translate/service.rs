@@ -236,7 +236,10 @@ fn interrupted(
         // Clients of earlier versions reject the list, and find the calls without it.
         let calls = calls.into_iter().filter(|_| run.speaks_1_0());
         RunOutcome::Success {
-            pending_tool_call_ids: calls.filter_map(call_of).collect(),
+            pending_tool_call_ids: calls
+                .filter_map(|call| call.call())
+                .map(Arc::from)
+                .collect(),
         }
     } else {
         RunOutcome::Interrupt { interrupts }
@@ -251,7 +254,7 @@ fn waiting(run: &TranslateRun, questions: &[&tower_agent::error::Interrupt]) -> 
     for question in questions {
         waits.push(json!({
             "role": question.answerer.role(),
-            "toolCallId": call_of(question),
+            "toolCallId": question.call(),
         }));
     }
     // One for the thread: the next one replaces it.
@@ -297,15 +300,6 @@ fn left(
         },
     };
     Some(left.into())
-}
-
-/// Returns the id on the wire of the call that waits.
-fn call_of(pending: &tower_agent::error::Interrupt) -> Option<Arc<str>> {
-    let call = pending
-        .call_in_stream
-        .as_ref()
-        .or(pending.tool_call_id.as_ref());
-    call.map(|call| call.as_str().into())
 }
 
 fn step(invocation: &Invocation, iteration: u32) -> String {
@@ -356,7 +350,7 @@ impl From<&tower_agent::error::Interrupt> for Interrupt {
     fn from(pending: &tower_agent::error::Interrupt) -> Self {
         let mut interrupt = Self::new(pending.id.as_str(), pending.reason.as_str());
         interrupt.message = pending.message.clone();
-        interrupt.tool_call_id = call_of(pending);
+        interrupt.tool_call_id = pending.call().map(Arc::from);
         interrupt.expires_at = pending.expiry.as_ref().map(|expiry| iso_8601(expiry.at));
         if let Value::Object(schema) = &pending.response_schema {
             interrupt.response_schema = Some(schema.clone());

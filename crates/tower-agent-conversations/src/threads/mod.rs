@@ -14,6 +14,7 @@ mod layer;
 mod list;
 mod progress;
 mod reader;
+mod repeated;
 mod results;
 mod rules;
 mod run;

@@ -12,6 +12,7 @@ use super::allowed::Allowed;
 use super::client::{ClientInput, ClientMessage};
 use super::entry_set::EntrySet;
 use super::reader::Mark;
+use super::repeated::Answers;
 use super::results::Results;
 use super::sent::Sent;
 use super::shown::MissedMessage;
@@ -69,7 +70,7 @@ pub(crate) fn go_on<M: ClientMessage>(
         staying,
         mut results,
         new_results,
-    } = place(&mut thread, &mut sent, mark, is_partial, is_lost)?;
+    } = place(&mut thread, &mut sent, input, mark, is_partial, is_lost)?;
     let now = SystemTime::now();
     let mut answered = answered(&thread, input, now)?;
     let expired: Vec<_> = thread
@@ -181,6 +182,7 @@ struct Placed {
 fn place<M: ClientMessage>(
     thread: &mut Thread,
     sent: &mut Sent<'_, M>,
+    input: &ClientInput<'_, M>,
     mark: &Mark,
     is_partial: bool,
     is_lost: bool,
@@ -202,7 +204,8 @@ fn place<M: ClientMessage>(
     let results = Results::of(thread);
     let (staying, unheard) = sent.staying(thread, &results, mark);
     thread.unheard = unheard;
-    let new_results = sent.results(thread, &results, &staying)?;
+    let answers = Answers::new(thread, input);
+    let new_results = sent.results(thread, &answers, &results, &staying)?;
     // They follow the answer, wherever the client shows them.
     let mut not_held = staying.clone();
     for index in &thread.held {

@@ -10,6 +10,7 @@ use super::allowed::Allowed;
 use super::client::{ClientMessage, ClientRole};
 use super::entry_set::EntrySet;
 use super::reader::Mark;
+use super::repeated::{Answers, Repeat};
 use super::results::Results;
 use super::shown::ShownForm;
 use super::thread::{Entry, Speaker, Thread};
@@ -28,6 +29,8 @@ pub(crate) struct Sent<'a, M> {
     /// New messages, and the known message that each follows.
     pub(crate) new: Vec<(Option<usize>, Entry)>,
     results: Vec<SentResult<'a, M>>,
+    /// The index in the input of the last message that is not the agent's or a tool's.
+    last_words: Option<usize>,
     /// Calls of messages that are not part of the conversation.
     left_out: HashSet<&'a str>,
     urls: Urls<'a>,
@@ -68,6 +71,15 @@ fn is_unchanged<M: ClientMessage>(
     Ok(())
 }
 
+/// Returns the refusal of a message that says something else than the answer beside it.
+fn contradicted(call: &str, part: InputPart) -> Refusal {
+    let why = format!(
+        "the message is no result of the call `{call}`, which has waited for an answer, and says \
+         something else than the answer: omit it, or let it repeat the answer"
+    );
+    Refusal::new(RefusalKind::Invalid, part, why)
+}
+
 impl<'a, M: ClientMessage> Sent<'a, M> {
     pub(crate) fn read(
         thread: &Thread,
@@ -93,6 +105,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
             last: None,
             new: Vec::new(),
             results: Vec::new(),
+            last_words: None,
             left_out: HashSet::new(),
             urls,
         };
@@ -109,6 +122,9 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                     continue;
                 }
             };
+            if matches!(role, ClientRole::System | ClientRole::User) {
+                sent.last_words = Some(index);
+            }
             let id = message.id();
             if let Some(&known) = entries.get(&(speaker, &**id))
                 && !thread.is_result(known)
@@ -257,10 +273,17 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         (staying, unheard)
     }
 
+    /// Returns the index in the input of the last result of each call.
+    fn latest_results(&self) -> HashMap<&'a str, usize> {
+        let results = self.results.iter();
+        results.map(|result| (result.call, result.index)).collect()
+    }
+
     /// Accepts the results of the client's own calls.
     pub(crate) fn results(
         &self,
         thread: &Thread,
+        answers: &Answers<'_>,
         results: &Results,
         staying: &EntrySet,
     ) -> Result<Vec<Entry>, M::Error> {
@@ -283,12 +306,19 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         }
         let mut accepted = Vec::new();
         let mut answered = HashMap::new();
+        let mut latest = None;
         for result in &self.results {
             let message = result.message;
             let part = InputPart::Call(result.index);
             let Some(&(calling, number)) = calls.get(result.call) else {
                 if self.left_out.contains(result.call) {
                     continue;
+                }
+                // A sub-agent's call, whose message is not of this conversation.
+                match answers.compare(result.call, message, result.index)? {
+                    Repeat::Same => continue,
+                    Repeat::Other => return Err(contradicted(result.call, part).into()),
+                    Repeat::NoAnswer => {}
                 }
                 let why = format!("no message contains the call `{}`", result.call);
                 return Err(Refusal::forbidden(part, why).into());
@@ -314,11 +344,31 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                     continue;
                 }
                 (None, false) => {
+                    // A client keeps a message that was refused. It does not stand in the way of
+                    // what the client says next: of its results of a call the last one counts, and
+                    // none that the user's words have passed over.
+                    let latest = latest.get_or_insert_with(|| self.latest_results());
+                    let is_latest = latest.get(result.call) == Some(&result.index);
+                    if !is_latest || self.last_words > Some(result.index) {
+                        continue;
+                    }
+                    match answers.compare(result.call, message, result.index)? {
+                        Repeat::Same => continue,
+                        Repeat::Other => return Err(contradicted(result.call, part).into()),
+                        Repeat::NoAnswer => {}
+                    }
                     let why = format!(
-                        "only the server may set the result of the call `{}`",
+                        "only the server may set the result of the call `{}`: if it waits for an \
+                         answer, answer its question",
                         result.call
                     );
                     return Err(Refusal::forbidden(part, why).into());
+                }
+                // Whether its own call may be made was asked.
+                (_, true)
+                    if answers.compare(result.call, message, result.index)? == Repeat::Same =>
+                {
+                    continue;
                 }
                 (_, true) => {}
             }

@@ -135,6 +135,7 @@ impl OpenInterrupt {
         answer.by = by.map(str::to_owned);
         Answered {
             id: self.id.clone(),
+            call: self.interrupt.call().map(str::to_owned),
             answer,
         }
     }
@@ -183,6 +184,9 @@ impl Asked {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Answered {
     pub(crate) id: Arc<str>,
+    /// The client's id of the call that has waited for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) call: Option<String>,
     pub(crate) answer: Resolution,
 }
 
