@@ -6,6 +6,7 @@ mod lease;
 mod lost;
 mod memory;
 mod quotas;
+mod repeated;
 mod words;
 
 use std::sync::Arc;
