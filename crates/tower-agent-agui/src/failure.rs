@@ -4,8 +4,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::client_tool;
 use tower_agent::context::RunContext;
 use tower_agent::error::Error;
+use tower_agent::tool::InvalidTool;
 
 /// Chooses the text that the client reads of an error. The error itself goes to the log.
 #[derive(Clone, Default)]
@@ -29,7 +31,11 @@ impl FailureMessage {
             // A panic must neither cut the connection nor reveal the error.
             catch_unwind(AssertUnwindSafe(|| message(error, run))).unwrap_or_default()
         });
-        own.unwrap_or_else(|| format!("Something went wrong on the server (error {run_id})."))
+        own.unwrap_or_else(|| match error.downcast_ref::<InvalidTool>() {
+            // Its agent is inside layers, so that nobody could tell before the run.
+            Some(InvalidTool::Duplicate(name)) => client_tool::taken(name),
+            _ => format!("Something went wrong on the server (error {run_id})."),
+        })
     }
 }
 

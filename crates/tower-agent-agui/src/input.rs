@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use crate::client_tool;
+use crate::client_tool::{self, OwnTools};
 use crate::wire::{Context, InputError, ResumeEntry, RunAgentInput};
 use tower_agent::agent::AgentRequest;
 use tower_agent::callback::{Bundle, before_model};
@@ -26,9 +26,9 @@ impl RunData {
     ///
     /// # Errors
     ///
-    /// Fails if the state or a tool's schema is not an object, two tools have the same name, an
-    /// interrupt is answered twice, or an id is too long.
-    pub(super) fn read(input: &mut RunAgentInput) -> Result<Self, InputError> {
+    /// Fails if the state or a tool's schema is not an object, two tools have the same name or one
+    /// has that of a tool of the agent, an interrupt is answered twice, or an id is too long.
+    pub(super) fn read(input: &mut RunAgentInput, own: &OwnTools) -> Result<Self, InputError> {
         for (path, id) in [("threadId", &input.thread_id), ("runId", &input.run_id)] {
             if id.len() > MAX_ID {
                 let why = format!("the id is longer than {MAX_ID} bytes");
@@ -40,7 +40,7 @@ impl RunData {
             check_id(format!("messages[{index}].id"), &message.id)?;
         }
         answered_once(&input.resume)?;
-        let tools = client_tool::tools(&input.tools)?;
+        let tools = client_tool::tools(&input.tools, own)?;
         Ok(Self {
             state: state(input.state.take())?,
             tools,

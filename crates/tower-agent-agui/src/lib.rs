@@ -28,13 +28,15 @@
 //! | user, system and developer messages whose ids the server knows | rejected if their content is another one |
 //! | messages of the agent whose ids the server knows | the server's version is used, whatever the client changed |
 //! | results of the client's tools, for calls that the server sent | accepted |
-//! | results of the server's own tools | the server's version is used; rejected if there is none |
+//! | results of the server's own tools | the server's version is used; rejected if there is none, unless the client has sent another one for the call since, or a user message |
+//! | tool messages that repeat the answer to an interrupt of their call, as CopilotKit sends them beside `resume` | ignored; rejected if they say something else |
 //! | assistant and reasoning messages that the server does not know | rejected; dropped if they come from a run of the thread that broke off |
 //! | answers to interrupts (`resume`) | accepted once, if the interrupt is open in this thread, for the call and the arguments in question; otherwise rejected if they would allow a call |
 //! | answers to interrupts [for a role](tower_agent::Interrupt::for_role) | rejected, also if they cancel, unless the sender [has the role](AgUiBuilder::roles) |
 //! | messages, while somebody else than the client is to answer, or a question is open that the client has not received | kept: they follow the answer, and the question stays open |
 //! | known messages that the client omits | dropped if the client has received them; otherwise kept, and sent to it first |
-//! | state, context, tools, forwarded properties, names | accepted: do not let a guard rely on them |
+//! | tools with the name of one of the agent's own | rejected |
+//! | state, context, other tools, forwarded properties, names | accepted: do not let a guard rely on them |
 //! | URLs of images, audio and documents | accepted if they are public, or [your function](AgUiBuilder::allow_urls) accepts them |
 //! | files of a provider | rejected |
 //! | activities, messages of subagents | ignored: no model reads them |

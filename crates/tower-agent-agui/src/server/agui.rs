@@ -13,6 +13,7 @@ use super::body::Body;
 use super::limits::Limits;
 use super::read::read;
 use super::reply::{self, Refusal, Wanted};
+use crate::client_tool::OwnTools;
 use crate::failure::FailureMessage;
 use crate::input::RunData;
 use crate::permit::{Permit, Runs};
@@ -77,6 +78,7 @@ const EXPIRED_AT_ONCE: usize = 8;
 #[derive(Clone)]
 pub struct AgUi {
     pub(super) agent: BoxAgent,
+    pub(super) own_tools: OwnTools,
     /// `None` if there are no callbacks or layers around the translation.
     pub(super) stack: Option<LayerInner<TranslateRequest>>,
     pub(super) limits: Limits,
@@ -102,7 +104,7 @@ impl AgUi {
     ///
     /// Fails before anything has run if the input is [rejected](crate#trust) or invalid: a message
     /// that no model can read, a state or a tool's schema that is not an object, two tools with the
-    /// same name, two answers to one interrupt. Fails, too, if there are [too many
+    /// same name or one with that of a tool of the agent, two answers to one interrupt. Fails, too, if there are [too many
     /// runs](super::AgUiBuilder::max_runs).
     pub async fn run(&self, input: RunAgentInput) -> Result<AgUiRun, InputError> {
         let nobody = Arc::default();
@@ -390,7 +392,7 @@ impl AgUi {
         permit: Permit,
     ) -> Result<AgUiRun, InputError> {
         // Read before the thread is claimed: a rejected input must not keep others out of it.
-        let data = RunData::read(&mut input)?;
+        let data = RunData::read(&mut input, &self.own_tools)?;
         let key = ConversationKey::new(self.name.clone(), user, input.thread_id.clone());
         let sealed = take_sealed(&mut input, &self.threads);
         let sent = thread_input(&input, roles.clone(), sealed);

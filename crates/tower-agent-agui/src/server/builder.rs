@@ -6,6 +6,7 @@ use tower_layer::Layer;
 
 use super::agui::{AgUi, PrincipalOf, RolesOf};
 use super::limits::Limits;
+use crate::client_tool::OwnTools;
 use crate::failure::FailureMessage;
 use crate::permit::Runs;
 use crate::translate::{Translate, TranslateRequest};
@@ -21,6 +22,7 @@ use tower_agent_conversations::{ConversationKey, ConversationStore, Roles, SealK
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct AgUiBuilder {
     agent: BoxAgent,
+    own_tools: OwnTools,
     stack: StackBuilder<TranslateRequest>,
     semantics: CallbackSemantics,
     limits: Limits,
@@ -39,14 +41,16 @@ impl AgUi {
 
     /// Creates a builder for a server of this agent.
     pub fn builder(agent: impl AgentService) -> AgUiBuilder {
-        AgUiBuilder::new(BoxAgent::new(agent))
+        let own_tools = OwnTools::of(&agent);
+        AgUiBuilder::new(BoxAgent::new(agent), own_tools)
     }
 }
 
 impl AgUiBuilder {
-    fn new(agent: BoxAgent) -> Self {
+    fn new(agent: BoxAgent, own_tools: OwnTools) -> Self {
         Self {
             agent,
+            own_tools,
             stack: StackBuilder::new(),
             semantics: CallbackSemantics::default(),
             limits: Limits::default(),
@@ -431,6 +435,7 @@ impl AgUiBuilder {
     pub fn build(self) -> AgUi {
         let Self {
             agent,
+            own_tools,
             stack,
             semantics,
             limits,
@@ -445,6 +450,7 @@ impl AgUiBuilder {
             .then(|| stack.around(BoxCallService::new(Translate), Some(&semantics)));
         AgUi {
             agent,
+            own_tools,
             stack,
             limits,
             runs: Runs::new(limits.runs, limits.runs_per_principal),

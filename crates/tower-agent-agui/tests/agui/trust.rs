@@ -1,5 +1,7 @@
 //! The limits of a front end: the messages it may send, and how often an answer counts.
 
+mod refused;
+
 use std::future::Future;
 use std::future::ready;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -1310,16 +1312,20 @@ fn a_page_that_declares_the_servers_tool_cannot_answer_for_it() {
         let mut first = page.asks("Pay.");
         let declared = json!([{ "name": "pay", "description": "Mine." }]);
         first.tools = serde_json::from_value(declared.clone()).unwrap();
-        let events = page.runs(&server, first);
-        assert_eq!(last(&events)["type"], "RUN_ERROR", "{how}");
-        page.held = Conversation::new(page.held.messages()[..1].to_vec());
-        let on = page.asks("Pay now.");
-        page.runs(&server, on);
+        let error = now(server.run(first.clone())).unwrap_err();
+        assert_eq!(error.path(), "tools[0].name", "{how}");
+        let why = "the server has a tool named `pay`: give the client's tool another name";
+        assert_eq!(error.message(), why, "{how}");
+        first.tools.clear();
+        page.runs(&server, first);
         let yes = page.yes();
         let mut mine = yes.clone();
         mine.tools = serde_json::from_value(declared).unwrap();
         mine.resume.clear();
         mine.messages.push(Message::tool("x", page.call(0), "paid"));
+        let kind = refused(&server, mine.clone());
+        assert_eq!(kind, InputErrorKind::Invalid, "{how}");
+        mine.tools.clear();
         assert_eq!(refused(&server, mine), InputErrorKind::Forbidden, "{how}");
         page.runs(&server, yes);
         assert_eq!(

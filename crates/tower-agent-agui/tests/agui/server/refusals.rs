@@ -10,6 +10,8 @@ use http_body::Frame;
 use http_body_util::{Full, StreamBody};
 use serde_json::{Value, json};
 use tower::ServiceExt;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Agent, Tool};
 use tower_agent_agui::AgUi;
 
 use super::client::{Reply, post, send};
@@ -36,6 +38,10 @@ async fn refused(reply: Reply, status: StatusCode) -> Value {
         "{json}"
     );
     json["error"].clone()
+}
+
+fn with_tools(tools: Value) -> String {
+    with("tools", tools)
 }
 
 /// The input with something else in the place of one field.
@@ -428,4 +434,94 @@ async fn an_id_with_a_control_character_is_422() {
         assert_eq!(error["path"], path);
     }
     assert_eq!(watched.calls(), 0);
+}
+
+/// The agent, those that may take over, and the members of a team have the client's tools.
+#[tokio::test]
+async fn a_tool_with_the_name_of_the_servers_is_422_that_names_it_wherever_that_is() {
+    let with = |agent: &str, tool: &str| {
+        let own = Tool::function(tool, "Pays.", |_: Value| "paid");
+        let model = ScriptedModel::always(Turn::from_text("Hello."));
+        Agent::builder(model).name(agent).tool(own)
+    };
+    let pay = || with("payer", "pay").build().unwrap();
+    let other = || with("other", "look");
+    let agents = [
+        (pay(), "pay"),
+        (other().sub_agent(pay()).build().unwrap(), "pay"),
+        (
+            other().sub_agent(pay()).build().unwrap(),
+            "transfer_to_agent",
+        ),
+        (
+            other().tool(pay().into_tool("Pays.")).build().unwrap(),
+            "payer",
+        ),
+        (
+            Agent::sequential("team")
+                .agent(other().build().unwrap())
+                .agent(pay())
+                .build()
+                .unwrap(),
+            "pay",
+        ),
+    ];
+    for (agent, name) in agents {
+        let served = serve(AgUi::new(agent)).await;
+        let declared = |name: &str| {
+            with_tools(json!([
+                { "name": "pick", "description": "Picks." },
+                { "name": name, "description": "Mine." },
+            ]))
+        };
+        let reply = send(&served, post(declared(name))).await;
+        let error = refused(reply, StatusCode::UNPROCESSABLE_ENTITY).await;
+        assert_eq!(error["path"], "tools[1].name", "{error}");
+        let why =
+            format!("the server has a tool named `{name}`: give the client's tool another name");
+        assert_eq!(error["message"], why);
+        // Nothing has begun: under another name the same works.
+        let reply = send(&served, post(declared("my_own"))).await;
+        assert_eq!(reply.status, StatusCode::OK, "{name}");
+    }
+}
+
+/// The tool of an agent that is one itself is no tool of the conversation.
+#[tokio::test]
+async fn a_tool_may_have_the_name_of_one_of_an_inner_agent() {
+    let look = Tool::function("look", "Looks.", |_: Value| "seen");
+    let inner = Agent::builder(ScriptedModel::new([]))
+        .name("inner")
+        .tool(look);
+    let inner = inner.build().unwrap().into_tool("Looks.");
+    let model = ScriptedModel::always(Turn::from_text("Hello."));
+    let agent = Agent::builder(model).tool(inner).build().unwrap();
+    let served = serve(AgUi::new(agent)).await;
+    let body = with_tools(json!([{ "name": "look", "description": "Mine." }]));
+    let reply = send(&served, post(body)).await;
+    assert_eq!(reply.status, StatusCode::OK);
+    let events = reply.events().await;
+    assert_eq!(events.last().unwrap()["type"], "RUN_FINISHED");
+}
+
+/// Nothing is known of the tools inside a layer before the run.
+#[tokio::test]
+async fn a_tool_with_the_name_of_one_inside_a_layer_is_an_error_that_names_it() {
+    let pay = Tool::function("pay", "Pays.", |_: Value| "paid");
+    let model = ScriptedModel::always(Turn::from_text("Hello."));
+    let agent = Agent::builder(model).tool(pay).build().unwrap();
+    let agent = tower::service_fn(move |request| agent.clone().oneshot(request));
+    let served = serve(AgUi::new(agent)).await;
+    let body = with_tools(json!([{ "name": "pay", "description": "Mine." }]));
+    let events = send(&served, post(body)).await.events().await;
+    let error = events.last().unwrap();
+    assert_eq!(error["code"], "invalid_request", "{error}");
+    let why = error["message"].as_str().unwrap();
+    assert!(
+        why.starts_with("the server has a tool named `pay`"),
+        "{why}"
+    );
+    let reply = send(&served, post(input().to_string())).await;
+    let events = reply.events().await;
+    assert_eq!(events.last().unwrap()["type"], "RUN_FINISHED");
 }

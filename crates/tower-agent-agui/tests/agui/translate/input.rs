@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use serde_json::{Value, json};
+use tower::ServiceExt;
 use tower_agent::callback::{before_agent, before_model};
 use tower_agent::error::ResolutionOutcome;
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -210,8 +211,9 @@ fn a_part_that_no_model_reads_and_two_tools_of_one_name_are_refused() {
     assert!(error.message().contains("paint"), "{error}");
 }
 
+/// Nothing is known of its tools before.
 #[test]
-fn a_tool_by_the_name_of_one_of_the_agents_own_ends_the_run() {
+fn a_tool_by_the_name_of_one_of_an_agent_inside_a_layer_ends_the_run() {
     let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")]))
         .tool(tower_agent::Tool::function(
             "paint",
@@ -220,6 +222,7 @@ fn a_tool_by_the_name_of_one_of_the_agents_own_ends_the_run() {
         ))
         .build()
         .unwrap();
+    let agent = tower::service_fn(move |request| agent.clone().oneshot(request));
     let input = parse(json!({
         "threadId": "t", "runId": "r", "messages": [{ "id": "u", "role": "user", "content": "?" }],
         "tools": [{ "name": "paint", "description": "" }],
