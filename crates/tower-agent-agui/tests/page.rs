@@ -1,4 +1,4 @@
-//! The example's page in a browser, with the example's server behind it.
+//! Front ends of the example's server: its own page in a browser, and CopilotKit's core.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -57,22 +57,47 @@ async fn a_person_at_the_page_can_do_all_that_it_offers() {
     {
         return;
     }
+    drive(STEPS, |address| {
+        let mut page = Command::new("node");
+        page.arg(folder.join("page.mjs"))
+            .arg(format!("http://{address}"))
+            .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("agui_page"))
+            .arg(env::current_exe().unwrap())
+            .args([
+                "--ignored",
+                "--exact",
+                "--nocapture",
+                "a_server_in_a_process_of_its_own",
+            ])
+            .env("CHROMIUM", browser);
+        page
+    })
+    .await;
+}
+
+/// As its hook `useInterrupt` answers: as `resume` and as the message of a tool.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_with_copilotkit_can_do_all_that_the_server_offers() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/copilotkit");
+    let core = folder.join("node_modules/@copilotkit/core");
+    if !is_installed("@copilotkit/core", &core, ".ci/agui") {
+        return;
+    }
+    drive(11, |address| {
+        let mut page = Command::new("node");
+        page.arg(folder.join("copilotkit.mjs"))
+            .arg("example")
+            .arg(format!("http://{address}/agent"));
+        page
+    })
+    .await;
+}
+
+/// Runs a front end of the example's server, which says of so many steps that they hold.
+async fn drive(steps: usize, front_end: impl FnOnce(SocketAddr) -> Command) {
     let (address, server) = serve(0).await;
     let server = tokio::spawn(server);
-
-    let screenshots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("agui_page");
-    let output = Command::new("node")
-        .arg(folder.join("page.mjs"))
-        .arg(format!("http://{address}"))
-        .arg(screenshots)
-        .arg(env::current_exe().unwrap())
-        .args([
-            "--ignored",
-            "--exact",
-            "--nocapture",
-            "a_server_in_a_process_of_its_own",
-        ])
-        .env("CHROMIUM", browser)
+    let output = front_end(address)
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output()
@@ -84,7 +109,7 @@ async fn a_person_at_the_page_can_do_all_that_it_offers() {
     assert!(output.status.success(), "{said}\n{complained}");
     assert_eq!(
         said.lines().filter(|line| line.starts_with("ok ")).count(),
-        STEPS,
+        steps,
         "{said}"
     );
     server.abort();

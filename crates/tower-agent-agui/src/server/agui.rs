@@ -104,8 +104,8 @@ impl AgUi {
     ///
     /// Fails before anything has run if the input is [rejected](crate#trust) or invalid: a message
     /// that no model can read, a state or a tool's schema that is not an object, two tools with the
-    /// same name or one with that of a tool of the agent, two answers to one interrupt. Fails, too, if there are [too many
-    /// runs](super::AgUiBuilder::max_runs).
+    /// same name or one with that of a tool of the agent, two answers to one interrupt. Fails, too,
+    /// if there are [too many runs](super::AgUiBuilder::max_runs).
     pub async fn run(&self, input: RunAgentInput) -> Result<AgUiRun, InputError> {
         let nobody = Arc::default();
         let permit = self.runs.permit(&nobody)?;

@@ -1,7 +1,7 @@
 //! Answers that a client gives twice.
 //!
-//! Some front ends answer a question about a call as the protocol says, and beside it with a message
-//! that looks like the result of the call. The answer counts; the message only repeats it.
+//! Some front ends answer a question about a call as the protocol says, and beside it with a
+//! message that looks like the result of the call. The answer counts; the message only repeats it.
 
 use serde_json::{Value, json};
 use tower_agent::error::{Resolution, ResolutionOutcome};

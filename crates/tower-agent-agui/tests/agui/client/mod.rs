@@ -83,14 +83,24 @@ async fn client(app: Router, presets: &[&str], expected: usize) {
     ) {
         return;
     }
+    drive(app, expected, |base| {
+        let mut client = Command::new("node");
+        client
+            .arg(folder.join("client.mjs"))
+            .arg(base)
+            .args(presets);
+        client
+    })
+    .await;
+}
+
+/// Runs a client of this server, which says of so many scenarios that they hold.
+async fn drive(app: Router, expected: usize, client: impl FnOnce(String) -> Command) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let server = tokio::spawn(async move { axum::serve(listener, app).await });
 
-    let output = Command::new("node")
-        .arg(folder.join("client.mjs"))
-        .arg(base)
-        .args(presets)
+    let output = client(base)
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output()
@@ -125,4 +135,26 @@ async fn the_official_client_carries_sealed_threads() {
     let key = SealKey::new([7; 32]);
     let app = app(move |server| server.stateless(key.clone()));
     client(app, &["default"], 16 + 6).await;
+}
+
+/// Its page answers every kind of question at once, as `resume` and as messages of tools.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copilotkit_answers_every_kind_of_question() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/copilotkit");
+    let core = folder.join("node_modules/@copilotkit/core");
+    if !is_installed("@copilotkit/core", &core, ".ci/agui") {
+        return;
+    }
+    let threads = Arc::new(MemoryConversations::new());
+    let app = app(move |server| server.threads(threads.clone()));
+    drive(app, 6, |base| {
+        let mut client = Command::new("node");
+        let url = format!("{base}/scenarios/default/kinds");
+        client
+            .arg(folder.join("copilotkit.mjs"))
+            .arg("kinds")
+            .arg(url);
+        client
+    })
+    .await;
 }

@@ -1,4 +1,5 @@
-//! The agents that tests/front_end/client.mjs expects, each as its scenario says.
+//! The agents that tests/front_end/client.mjs and tests/copilotkit/copilotkit.mjs expect, each as
+//! its scenario says.
 
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -6,11 +7,12 @@ use tower::retry::{Policy, RetryLayer};
 use tower_agent::agent::AgentService;
 use tower_agent::callback::{after_model, before_tool};
 use tower_agent::compat::Semantics;
+use tower_agent::error::ResolutionOutcome;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::Delta;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentRequest, Error, ErrorKind, Message, ModelRequest,
+    Action, Agent, AgentBuilder, AgentRequest, Error, ErrorKind, Interrupt, Message, ModelRequest,
     ModelResponse, Part, Request, Result, Role, Tool, ToolRequest, Usage,
 };
 use tower_agent_middleware::approval::Approval;
@@ -71,18 +73,32 @@ fn calls<const N: usize>(tool: &str, arguments: [Value; N]) -> Result<Vec<Part>>
         .into())
 }
 
+fn acting() -> Tool {
+    Tool::function("act", "Acts.", |of: Value| {
+        format!("{} acted", of["of"].as_str().unwrap_or_default())
+    })
+}
+
+/// A tool that asks its own question, and returns the answer.
+fn asking(name: &str, reason: &'static str, question: &'static str) -> Tool {
+    Tool::function_with(name, "Asks.", move |_: Value, call: ToolRequest| {
+        let answer = call.ask(Interrupt::new(question, reason).with_message(question))?;
+        Ok::<_, Error>(match answer.outcome {
+            ResolutionOutcome::Resolved(payload) => payload.to_string(),
+            _ => "cancelled".to_owned(),
+        })
+    })
+}
+
 /// An agent that calls `act` once, which needs an approval, and then says what came of it.
 fn guarded(name: &str) -> AgentBuilder {
     let own = name.to_owned();
-    let act = Tool::function("act", "Acts.", |of: Value| {
-        format!("{} acted", of["of"].as_str().unwrap_or_default())
-    });
     model(move |results| match results {
         [] => calls("act", [json!({ "of": own })]),
         [.., result] => text(format!("{own}: {result}")),
     })
     .name(name)
-    .tool(act)
+    .tool(acting())
     .on_tool(Approval::of_tools(["act"]))
 }
 
@@ -203,6 +219,21 @@ pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
             let answer = format!("You said: {}", words.unwrap_or_default());
             Ok(ModelResponse::from_text(answer))
         })])),
+        "kinds" => model(|results| match results {
+            [] => Ok([
+                ("act", json!({ "of": "it" })),
+                ("size", json!({})),
+                ("sure", json!({})),
+                ("pick_color", json!({ "prompt": "Pick a colour" })),
+            ]
+            .map(|(tool, arguments)| ToolCall::new("", tool, arguments).into())
+            .into()),
+            results => text(results.join(", ")),
+        })
+        .tool(acting())
+        .tool(asking("size", "input_required", "How large?"))
+        .tool(asking("sure", "tool_call", "Really?"))
+        .on_tool(Approval::of_tools(["act"])),
         "error" => model(|_| Err(Error::new(ErrorKind::Provider, "the model is ill"))),
         "abort" => model(|_| calls("delete_everything", [json!({})]))
             .tool(Tool::function(
