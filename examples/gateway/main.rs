@@ -17,8 +17,9 @@
 //! mocks of this process; `PROVIDERS` names others by their URLs. README.md has all settings and
 //! figures.
 
+mod answer;
 mod mock;
-mod protocol;
+mod request;
 mod server;
 mod settings;
 mod stack;

@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
+use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -23,7 +23,8 @@ use tower_agent::stream::EventStream;
 use tower_agent::{AgentRequest, Error, ErrorKind, ModelRequest, ModelResponse, Request, Result};
 use tower_agent_middleware::rate_limit::Exhausted;
 
-use crate::protocol::{ChatRequest, Chunks, completion};
+use crate::answer::{Chunks, completion};
+use crate::request::{ChatRequest, Form, Refusal};
 use crate::stack::Tenant;
 use crate::telemetry::Telemetry;
 
@@ -66,16 +67,32 @@ async fn metrics(State(gateway): State<Gateway>) -> String {
 async fn chat(
     State(gateway): State<Gateway>,
     headers: HeaderMap,
-    request: Result<Json<ChatRequest>, JsonRejection>,
+    body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let Some(tenant) = gateway.tenant(&headers) else {
-        return problem(StatusCode::UNAUTHORIZED, "unknown key");
+        return problem(StatusCode::UNAUTHORIZED, "unknown key", None);
     };
-    let request = match request {
-        Ok(Json(request)) => request,
-        Err(rejection) => return problem(rejection.status(), &rejection.body_text()),
+    let is_json = headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    if !is_json {
+        let why = "the body is not `application/json`";
+        return problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, why, None);
+    }
+    let body = match body {
+        Ok(body) => body,
+        Err(rejection) => return problem(rejection.status(), &rejection.body_text(), None),
     };
-    match gateway.answer(tenant, request).await {
+    let request = match ChatRequest::from_json(&body) {
+        Ok(request) => request,
+        Err(refusal) => return refused(&refusal),
+    };
+    let form = request.form();
+    let request = match request.read() {
+        Ok(request) => request,
+        Err(refusal) => return refused(&refusal),
+    };
+    match gateway.answer(tenant, request, form).await {
         Ok(response) => response,
         Err(error) => failure(&error),
     }
@@ -90,17 +107,16 @@ impl Gateway {
         keys.find(|known| *known == key).cloned()
     }
 
-    async fn answer(&self, tenant: String, request: ChatRequest) -> Result<Response> {
+    async fn answer(&self, tenant: String, request: ModelRequest, form: Form) -> Result<Response> {
         // A run of its own for each call, with its tenant.
         let run = AgentRequest::conversation([]).with_extension(Tenant(tenant));
         let run = run.context().clone();
-        let is_stream = request.stream;
-        let chunks = Chunks::new(run.run_id(), &request);
-        let request = ModelRequest::try_from(request)?.with_context(run.clone());
-        if !is_stream {
+        let request = request.with_context(run.clone());
+        let Form::Stream { with_usage } = form else {
             let response = self.model.clone().oneshot(request).await?;
             return Ok(Json(completion(run.run_id(), &response)).into_response());
-        }
+        };
+        let chunks = Chunks::new(run.run_id(), &request, with_usage);
         let (sink, events) = tower_agent::stream::channel(CAPACITY);
         let call = self.model.clone().oneshot(request.with_delta_sender(sink));
         let mut body = Box::pin(body(call.boxed(), events, chunks));
@@ -164,9 +180,20 @@ fn line(chunk: &Value) -> Bytes {
     format!("data: {chunk}\n\n").into()
 }
 
-fn problem(status: StatusCode, message: &str) -> Response {
-    let body = json!({ "error": { "message": message, "type": "invalid_request_error" } });
-    (status, Json(body)).into_response()
+/// Returns the answer to a request that is refused before anything is called. `param` is where the
+/// fault is.
+fn problem(status: StatusCode, message: &str, param: Option<&str>) -> Response {
+    let error = json!({ "message": message, "type": "invalid_request_error", "param": param });
+    (status, Json(json!({ "error": error }))).into_response()
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    let Refusal { path, message } = refusal;
+    if path.is_empty() {
+        return problem(StatusCode::BAD_REQUEST, message, None);
+    }
+    let message = format!("{path}: {message}");
+    problem(StatusCode::BAD_REQUEST, &message, Some(path))
 }
 
 /// Returns the answer to a call that has failed.

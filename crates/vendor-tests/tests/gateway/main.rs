@@ -1,9 +1,13 @@
 //! The example of a gateway, called by a client that somebody else wrote.
 
+#[path = "../../../../examples/gateway/answer.rs"]
+mod answer;
 #[path = "../../../../examples/gateway/mock.rs"]
 mod mock;
-#[path = "../../../../examples/gateway/protocol.rs"]
-mod protocol;
+mod refused;
+#[path = "../../../../examples/gateway/request.rs"]
+mod request;
+mod sdk;
 #[path = "../../../../examples/gateway/server.rs"]
 mod server;
 // A test sets what the program reads from its environment.
@@ -192,6 +196,6 @@ async fn a_setting_that_would_be_lost_is_refused() {
     let OpenAIError::ApiError(refused) = error else {
         panic!("{error}")
     };
-    assert_eq!(refused.status_code.as_u16(), 422);
+    assert_eq!(refused.status_code.as_u16(), 400);
     assert!(refused.api_error.message.contains("logprobs"));
 }
