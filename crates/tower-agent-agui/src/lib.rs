@@ -29,7 +29,7 @@
 //! | messages of the agent whose ids the server knows | the server's version is used, whatever the client changed |
 //! | results of the client's tools, for calls that the server sent | accepted |
 //! | results of the server's own tools | the server's version is used; rejected if there is none, unless the client has sent another one for the call since, or a user message |
-//! | tool messages that repeat the answer to an interrupt of their call, as CopilotKit sends them beside `resume` | ignored; rejected if they say something else |
+//! | tool messages that repeat the answer to an interrupt of their call, as CopilotKit sends them beside `resume` | ignored, also later; rejected if they say something else |
 //! | assistant and reasoning messages that the server does not know | rejected; dropped if they come from a run of the thread that broke off |
 //! | answers to interrupts (`resume`) | accepted once, if the interrupt is open in this thread, for the call and the arguments in question; otherwise rejected if they would allow a call |
 //! | answers to interrupts [for a role](tower_agent::Interrupt::for_role) | rejected, also if they cancel, unless the sender [has the role](AgUiBuilder::roles) |

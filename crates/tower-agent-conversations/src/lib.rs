@@ -42,7 +42,7 @@
 //! | messages of the agent whose ids the server knows | the server's version is used, whatever the client changed |
 //! | results of the client's tools, for calls that the server sent | accepted |
 //! | results of the server's own tools | the server's version is used; refused if there is none, unless the client has sent another one for the call since, or words of the user |
-//! | messages that look like the result of a call, and repeat the answer to its question | ignored, as some front ends send both; refused if they say something else |
+//! | messages that look like the result of a call, and repeat the answer to its question, of the same input or an earlier one | ignored, as some front ends send both; refused if they say something else |
 //! | messages of the agent that the server does not know | refused; dropped if they come from a run of the thread that broke off |
 //! | answers to interrupts | accepted once, if the interrupt is open in this thread; otherwise refused if they would allow a call |
 //! | answers to interrupts [for a role](tower_agent::Interrupt::for_role) | refused, also if they cancel, unless the sender [has the role](Roles) |

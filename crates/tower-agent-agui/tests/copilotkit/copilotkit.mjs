@@ -1,7 +1,8 @@
 // Drives a server with CopilotKit's core: node copilotkit.mjs example|kinds URL
 //
-// `example` is the address of the example server's agent. `kinds` is the address of an agent that makes four calls in
-// each turn: act {"of":"it"}, which needs an approval; size {}, which asks "How large?" as `input_required`; sure {},
+// With `example` it is the address of the example server's agent. With `kinds` it is that of several agents, by their
+// names: `inner` and `team` are those of client.mjs; `twice` calls act {"of":"it"}, which asks "How?" as
+// `input_required` after its approval, and then says the answer as JSON; `kinds` makes four calls in each turn: act {"of":"it"}, which needs an approval; size {}, which asks "How large?" as `input_required`; sure {},
 // which asks "Really?" as `tool_call`; and pick_color {..}, the page's own tool. The model then says the results in this
 // order, with commas between them. The tools that ask return the answer as JSON, or "cancelled".
 //
@@ -30,8 +31,8 @@ class Agent extends HttpAgent {
 
 /** A page with CopilotKit in it. Its own tool answers with `color`. */
 class Page {
-  constructor({ threadId = randomUUID(), tools } = {}) {
-    this.agent = new Agent({ url, threadId });
+  constructor({ agent = "kinds", threadId = randomUUID(), tools } = {}) {
+    this.agent = new Agent({ url: what === "kinds" ? `${url}/${agent}` : url, threadId });
     this.errors = [];
     this.color = "teal";
     const pick = {
@@ -336,6 +337,46 @@ const kinds = {
     await page.resolve("yes", sure);
     page.isContent();
     assert.equal(page.last, 'assistant: it acted, "small", "yes", teal');
+  },
+
+  async "a call that asks twice is answered twice"() {
+    for (const payload of ["carefully", undefined]) {
+      const page = new Page({ agent: "twice" });
+      await page.ask("Act");
+      await page.resolve({ approved: true });
+      assert.equal(page.questions[0].message, "How?");
+      await page.resolve(payload);
+      page.isContent();
+      assert.equal(page.last, `assistant: ${JSON.stringify(payload ?? null)}`);
+      await page.ask("Again");
+      await page.resolve({ approved: true });
+      await page.cancel();
+      page.isContent();
+      assert.equal(page.last, "assistant: cancelled");
+    }
+  },
+
+  async "an inner agent's call is approved"() {
+    const page = new Page({ agent: "inner" });
+    for (const _ of [1, 2]) {
+      await page.ask("Act");
+      await page.resolve({ approved: true });
+      page.isContent();
+      assert.equal(page.last, "assistant: top: middle: leaf: leaf acted");
+    }
+  },
+
+  async "the calls of two members are approved"() {
+    const page = new Page({ agent: "team" });
+    for (const _ of [1, 2]) {
+      await page.ask("Act");
+      const [one, two] = page.questions;
+      await page.resolve({ approved: true }, two.id);
+      await page.resolve({ approved: true }, one.id);
+      page.isContent();
+      const told = page.told.slice(-4).toSorted();
+      assert.ok(told.includes("assistant: left: left acted") && told.includes("assistant: right: right acted"), told);
+    }
   },
 
   async "a page that is reloaded answers every kind of question"() {

@@ -195,6 +195,9 @@ impl Keeper {
                 thread.open.push(OpenInterrupt { id, interrupt });
             }
             thread.answered.clear();
+            thread
+                .repeats
+                .retain(|_, repeat| repeat.matters(&thread.open));
             if thread.open.is_empty() && !thread.held.is_empty() {
                 let mut branch = thread.branch().to_vec();
                 branch.append(&mut thread.held);

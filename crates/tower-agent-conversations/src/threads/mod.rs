@@ -14,7 +14,7 @@ mod layer;
 mod list;
 mod progress;
 mod reader;
-mod repeated;
+mod repeat;
 mod results;
 mod rules;
 mod run;

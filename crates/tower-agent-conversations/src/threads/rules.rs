@@ -12,7 +12,7 @@ use super::allowed::Allowed;
 use super::client::{ClientInput, ClientMessage};
 use super::entry_set::EntrySet;
 use super::reader::Mark;
-use super::repeated::Answers;
+use super::repeat::Answers;
 use super::results::Results;
 use super::sent::Sent;
 use super::shown::MissedMessage;
@@ -205,7 +205,8 @@ fn place<M: ClientMessage>(
     let (staying, unheard) = sent.staying(thread, &results, mark);
     thread.unheard = unheard;
     let answers = Answers::new(thread, input);
-    let new_results = sent.results(thread, &answers, &results, &staying)?;
+    let accepted = sent.results(thread, &answers, &results, &staying)?;
+    thread.repeats.extend(accepted.repeats);
     // They follow the answer, wherever the client shows them.
     let mut not_held = staying.clone();
     for index in &thread.held {
@@ -218,7 +219,7 @@ fn place<M: ClientMessage>(
         is_whole,
         staying,
         results,
-        new_results,
+        new_results: accepted.results,
     })
 }
 

@@ -1,5 +1,6 @@
 //! The messages that a client sends for a thread that the server knows.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::allowed::Allowed;
 use super::client::{ClientMessage, ClientRole};
 use super::entry_set::EntrySet;
 use super::reader::Mark;
-use super::repeated::{Answers, Repeat};
+use super::repeat::{Answers, Repeat, Repeats, Said};
 use super::results::Results;
 use super::shown::ShownForm;
 use super::thread::{Entry, Speaker, Thread};
@@ -34,6 +35,15 @@ pub(crate) struct Sent<'a, M> {
     /// Calls of messages that are not part of the conversation.
     left_out: HashSet<&'a str>,
     urls: Urls<'a>,
+}
+
+/// The client's results.
+#[derive(Default)]
+pub(crate) struct Accepted {
+    /// Those of its own calls.
+    pub(crate) results: Vec<Entry>,
+    /// Those that only repeat an answer.
+    pub(crate) repeats: Repeats,
 }
 
 /// The result of a call, as the client has sent it.
@@ -286,9 +296,9 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         answers: &Answers<'_>,
         results: &Results,
         staying: &EntrySet,
-    ) -> Result<Vec<Entry>, M::Error> {
+    ) -> Result<Accepted, M::Error> {
         if self.results.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Accepted::default());
         }
         let mut calls: HashMap<&str, (usize, usize)> = HashMap::new();
         for (at, entry) in thread.log.iter().enumerate() {
@@ -306,19 +316,38 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         }
         let mut accepted = Vec::new();
         let mut answered = HashMap::new();
-        let mut latest = None;
+        let mut repeats = Repeats::new();
+        // A client keeps a message that was refused. It does not stand in the way of what the
+        // client says next: of its results of a call the last one counts, and none that the user's
+        // words have passed over.
+        let latest = LazyCell::new(|| self.latest_results());
+        let is_last_word = |result: &SentResult<'_, M>| {
+            latest.get(result.call) == Some(&result.index) && self.last_words < Some(result.index)
+        };
         for result in &self.results {
             let message = result.message;
             let part = InputPart::Call(result.index);
+            let known = thread.repeats.get(message.id());
+            if known.is_some_and(|repeat| repeat.is_of(result.call)) {
+                continue;
+            }
             let Some(&(calling, number)) = calls.get(result.call) else {
-                if self.left_out.contains(result.call) {
+                // A sub-agent's call, whose message is not of this conversation.
+                let is_left_out = self.left_out.contains(result.call);
+                if is_left_out && thread.is_of_a_run(message.id()) {
                     continue;
                 }
-                // A sub-agent's call, whose message is not of this conversation.
                 match answers.compare(result.call, message, result.index)? {
-                    Repeat::Same => continue,
-                    Repeat::Other => return Err(contradicted(result.call, part).into()),
-                    Repeat::NoAnswer => {}
+                    Said::Same => {
+                        repeats.insert(message.id().clone(), Repeat::new(result.call, false));
+                        continue;
+                    }
+                    Said::Other if is_last_word(result) => {
+                        return Err(contradicted(result.call, part).into());
+                    }
+                    Said::Other => continue,
+                    Said::Nothing if is_left_out => continue,
+                    Said::Nothing => {}
                 }
                 let why = format!("no message contains the call `{}`", result.call);
                 return Err(Refusal::forbidden(part, why).into());
@@ -344,18 +373,14 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                     continue;
                 }
                 (None, false) => {
-                    // A client keeps a message that was refused. It does not stand in the way of
-                    // what the client says next: of its results of a call the last one counts, and
-                    // none that the user's words have passed over.
-                    let latest = latest.get_or_insert_with(|| self.latest_results());
-                    let is_latest = latest.get(result.call) == Some(&result.index);
-                    if !is_latest || self.last_words > Some(result.index) {
-                        continue;
-                    }
                     match answers.compare(result.call, message, result.index)? {
-                        Repeat::Same => continue,
-                        Repeat::Other => return Err(contradicted(result.call, part).into()),
-                        Repeat::NoAnswer => {}
+                        Said::Same => {
+                            repeats.insert(message.id().clone(), Repeat::new(result.call, false));
+                            continue;
+                        }
+                        _ if !is_last_word(result) => continue,
+                        Said::Other => return Err(contradicted(result.call, part).into()),
+                        Said::Nothing => {}
                     }
                     let why = format!(
                         "only the server may set the result of the call `{}`: if it waits for an \
@@ -365,9 +390,8 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                     return Err(Refusal::forbidden(part, why).into());
                 }
                 // Whether its own call may be made was asked.
-                (_, true)
-                    if answers.compare(result.call, message, result.index)? == Repeat::Same =>
-                {
+                (_, true) if answers.compare(result.call, message, result.index)? == Said::Same => {
+                    repeats.insert(message.id().clone(), Repeat::new(result.call, true));
                     continue;
                 }
                 (_, true) => {}
@@ -398,6 +422,9 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
             let entry = entry.shown_as(ShownForm::Whole);
             accepted.push(entry.with_call(Some(calling)));
         }
-        Ok(accepted)
+        Ok(Accepted {
+            results: accepted,
+            repeats,
+        })
     }
 }

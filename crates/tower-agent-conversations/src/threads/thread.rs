@@ -11,6 +11,7 @@ use tower_agent::message::{IdPart, Message, MessageId, Messages};
 use super::branch::Branch;
 use super::list::List;
 use super::reader::Readers;
+use super::repeat::Repeats;
 use super::shown::{ShownForm, ShownMessage};
 use crate::head::Claim;
 use crate::time::{now, time};
@@ -57,6 +58,9 @@ pub struct Thread {
     pub(crate) open: Vec<OpenInterrupt>,
     /// The answers given to the latest run, until it completes.
     pub(crate) answered: Vec<Answered>,
+    /// The client's messages that only repeat an answer, and could be taken for results.
+    #[serde(default, skip_serializing_if = "Repeats::is_empty")]
+    pub(crate) repeats: Repeats,
     /// The id prefixes of its runs' messages.
     pub(crate) runs: List<Arc<str>>,
     /// Where the messages of the latest run start.

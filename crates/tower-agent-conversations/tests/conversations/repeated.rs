@@ -1,13 +1,21 @@
 //! Clients that give an answer twice: as an answer, and as a message that looks like the result of
 //! the call that waits for it.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use serde_json::{Map, Value, json};
 use tower_agent::message::{Message, Role};
-use tower_agent::testing::Turn;
-use tower_agent::{Resolution, RunStream};
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{
+    Agent, AgentBuilder, Error, Interrupt, Request, Resolution, RunStream, Tool, ToolRequest,
+};
 use tower_agent_conversations::{
     ClientInput, InputPart, Progress, RefusalKind, Save, ShownMessage, Threads,
 };
+
+use tower_agent_middleware::approval::Approval;
 
 use crate::{Cashier, Plain, approve, key, refusal, reply};
 
@@ -15,6 +23,8 @@ use crate::{Cashier, Plain, approve, key, refusal, reply};
 struct Waiting {
     cashier: Cashier,
     threads: Threads,
+    /// The names of its tools.
+    tools: HashSet<Arc<str>>,
     /// What it has.
     has: Vec<Plain>,
     questions: Vec<Question>,
@@ -33,14 +43,21 @@ impl Waiting {
             asks = asks.and_tool("pay", json!({ "bill": bill }));
         }
         let turns = [asks, Turn::from_text("Paid."), Turn::from_text("Well.")];
-        let cashier = Cashier::new(turns);
+        Self::of(Cashier::new(turns), &[], count).await
+    }
+
+    /// The agent asks so many questions at once. The client has these tools of its own.
+    async fn of(cashier: Cashier, tools: &[&str], count: usize) -> Self {
         let threads = Threads::default().allow_partial_history();
         let pay = [Plain::user("m1", "Pay.")];
-        let asked = reply(&cashier, &threads, ClientInput::new("r1", &pay)).await;
+        let mut input = ClientInput::new("r1", &pay);
+        input.tools = tools.iter().map(|tool| (*tool).into()).collect();
+        let asked = reply(&cashier, &threads, input).await;
         assert_eq!(asked.unwrap().interrupts.len(), count);
         let mut waiting = Self {
             cashier,
             threads,
+            tools: tools.iter().map(|tool| (*tool).into()).collect(),
             has: Vec::new(),
             questions: Vec::new(),
         };
@@ -48,14 +65,20 @@ impl Waiting {
         waiting
     }
 
-    /// Reads the thread, and loses what the client has said of its own.
-    async fn reads(&mut self) {
+    /// Reads the open questions.
+    async fn is_asked(&mut self) {
         let thread = self.threads.show(&key()).await.unwrap().unwrap();
         let questions = thread.interrupts.iter().map(|interrupt| Question {
             id: thread.interrupt_ids.of(&interrupt.id).to_string(),
             call: interrupt.call().unwrap().to_owned(),
         });
         self.questions = questions.collect();
+    }
+
+    /// Reads the thread, and loses what the client has said of its own.
+    async fn reads(&mut self) {
+        self.is_asked().await;
+        let thread = self.threads.show(&key()).await.unwrap().unwrap();
         let messages = thread.messages.iter().map(|message| match message {
             ShownMessage::Whole { id, message, call } => {
                 let mut plain = Plain::new(id, message.role(), &message.text());
@@ -82,6 +105,7 @@ impl Waiting {
     async fn sends(&self, answers: &[Resolution]) -> Result<String, (RefusalKind, InputPart)> {
         let mut input = ClientInput::new("r2", &self.has);
         input.answers = answers.to_vec();
+        input.tools = self.tools.clone();
         match reply(&self.cashier, &self.threads, input).await {
             Ok(reply) => Ok(reply.text),
             Err(error) => {
@@ -267,13 +291,12 @@ async fn an_answer_of_a_run_that_broke_off_can_be_repeated() {
     };
     saving.await.unwrap();
 
-    let mut other = Waiting { ..client };
-    other.has.push(other.says("lie", 0, &json!("paid")));
-    let refused = other.sends(&[yes.clone()]).await;
+    client.has.push(client.says("lie", 0, &json!("paid")));
+    let refused = client.sends(std::slice::from_ref(&yes)).await;
     assert_eq!(refused, Err((RefusalKind::Invalid, InputPart::Call(3))));
-    other.has.pop();
-    assert_eq!(other.sends(&[yes]).await.unwrap(), "Paid.");
-    assert_eq!(other.cashier.paid(), 1);
+    client.has.pop();
+    assert_eq!(client.sends(&[yes]).await.unwrap(), "Paid.");
+    assert_eq!(client.cashier.paid(), 1);
 }
 
 /// The thread was read anew in between: the message is gone, and the question is not.
@@ -288,4 +311,140 @@ async fn a_device_that_reads_the_thread_after_a_refusal_can_answer() {
     client.reads().await;
     assert_eq!(client.questions.len(), 0);
     assert_eq!(client.cashier.paid(), 1);
+}
+
+/// An agent whose payments are counted.
+fn cashier(
+    turns: Vec<Turn>,
+    with: impl FnOnce(AgentBuilder, Arc<AtomicU32>) -> AgentBuilder,
+) -> Cashier {
+    let model = ScriptedModel::new(turns);
+    let paid = Arc::new(AtomicU32::new(0));
+    let agent = with(Agent::builder(model.clone()), paid.clone());
+    let agent = agent.build().unwrap();
+    Cashier { agent, model, paid }
+}
+
+/// Asks how to pay, and pays.
+fn asking(paid: Arc<AtomicU32>) -> Tool {
+    Tool::function_with("pay", "Pays.", move |_: Value, call: ToolRequest| {
+        call.ask(Interrupt::new("how", "input_required"))?;
+        paid.fetch_add(1, Ordering::SeqCst);
+        Ok::<_, Error>("paid")
+    })
+}
+
+/// Once it is approved, the same call asks for something else. The client repeats the first answer
+/// alone, the second alone, both or none, and keeps what it has said.
+#[tokio::test]
+async fn a_call_that_asks_twice_has_two_answers() {
+    let pay = || vec![Turn::tool("pay", json!({})), Turn::from_text("Paid.")];
+    for (first, second) in [(true, false), (false, true), (true, true), (false, false)] {
+        let how = format!("{first} {second}");
+        let cashier = cashier(pay(), |agent, paid| {
+            agent
+                .tool(asking(paid))
+                .on_tool(Approval::of_tools(["pay"]))
+        });
+        let mut client = Waiting::of(cashier, &[], 1).await;
+        if first {
+            client.has.push(client.says("first", 0, &approved()));
+        }
+        client.sends(&[client.yes(0)]).await.unwrap();
+        client.is_asked().await;
+        assert_eq!((client.questions.len(), client.cashier.paid()), (1, 0));
+        let cash = Resolution::resolved(&client.questions[0].id, "cash");
+        if second {
+            client.has.push(client.says("second", 0, &json!("cash")));
+        }
+        assert_eq!(client.sends(&[cash]).await.unwrap(), "Paid.", "{how}");
+        assert_eq!(
+            (client.cashier.paid(), client.results()),
+            (1, vec!["paid".to_owned()]),
+            "{how}"
+        );
+    }
+}
+
+/// The client executes a call that was approved, at once or later, and keeps the answer that looks
+/// like the result.
+#[tokio::test]
+async fn a_result_of_the_clients_own_tool_counts_beside_the_answer() {
+    let turns = || {
+        vec![
+            Turn::tool("pick", json!({})),
+            Turn::from_text("Red."),
+            Turn::from_text("Still red."),
+        ]
+    };
+    let pick = || {
+        Tool::function_with("pick", "Picks.", |_: Value, call: ToolRequest| {
+            let id = call.context().tool_call_id().unwrap_or_default().to_owned();
+            Err::<String, _>(Error::interrupt(Interrupt::new(id, "client_tool")))
+        })
+    };
+    for (is_first, is_late) in [(true, false), (false, false), (true, true)] {
+        let how = format!("{is_first} {is_late}");
+        let cashier = cashier(turns(), |agent, _| {
+            agent.tool(pick()).on_tool(Approval::of_tools(["pick"]))
+        });
+        let mut client = Waiting::of(cashier, &["pick"], 1).await;
+        let yes = client.yes(0);
+        let repeat = client.says("again", 0, &approved());
+        let result = client.says("result", 0, &json!("red"));
+        if is_late {
+            client.has.push(repeat);
+            client.sends(&[yes]).await.unwrap();
+            client.has.push(result);
+            assert_eq!(client.sends(&[]).await.unwrap(), "Red.", "{how}");
+        } else {
+            let both = if is_first {
+                [repeat, result]
+            } else {
+                [result, repeat]
+            };
+            client.has.extend(both);
+            assert_eq!(client.sends(&[yes]).await.unwrap(), "Red.", "{how}");
+        }
+        assert_eq!(client.results(), ["\"red\""], "{how}");
+        client.has.push(Plain::user("m2", "Sure?"));
+        assert_eq!(client.sends(&[]).await.unwrap(), "Still red.", "{how}");
+        assert_eq!(client.results(), ["\"red\""], "{how}");
+    }
+}
+
+/// The question is one about a call of a sub-agent, whose messages are not of the conversation.
+#[tokio::test]
+async fn the_answer_to_a_sub_agents_question_can_be_repeated() {
+    for is_whole in [true, false] {
+        let inner = cashier(
+            vec![Turn::tool("pay", json!({})), Turn::from_text("Paid.")],
+            |agent, paid| {
+                let pay = Tool::function("pay", "Pays.", move |_: Value| {
+                    paid.fetch_add(1, Ordering::SeqCst);
+                    "paid"
+                });
+                let agent = agent.name("inner").tool(pay);
+                agent.on_tool(Approval::of_tools(["pay"]))
+            },
+        );
+        let turns = vec![
+            Turn::tool("inner", json!({ "request": "Pay." })),
+            Turn::from_text("Done."),
+        ];
+        let mut outer = cashier(turns, |agent, _| agent.tool(inner.agent.into_tool("Pays.")));
+        outer.paid = inner.paid;
+        let mut client = Waiting::of(outer, &[], 1).await;
+        if !is_whole {
+            client.has.clear();
+        }
+        let lie = client.says("lie", 0, &json!("paid"));
+        let repeat = client.says("again", 0, &approved());
+        client.has.push(lie);
+        let refused = client.sends(&[client.yes(0)]).await.unwrap_err();
+        assert_eq!(refused.0, RefusalKind::Invalid, "{is_whole}");
+        client.has.push(repeat);
+        assert_eq!(client.sends(&[client.yes(0)]).await.unwrap(), "Done.");
+        assert_eq!(client.cashier.paid(), 1, "{is_whole}");
+    }
 }

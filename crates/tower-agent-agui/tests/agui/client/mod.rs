@@ -147,9 +147,9 @@ async fn copilotkit_answers_every_kind_of_question() {
     }
     let threads = Arc::new(MemoryConversations::new());
     let app = app(move |server| server.threads(threads.clone()));
-    drive(app, 6, |base| {
+    drive(app, 9, |base| {
         let mut client = Command::new("node");
-        let url = format!("{base}/scenarios/default/kinds");
+        let url = format!("{base}/scenarios/default");
         client
             .arg(folder.join("copilotkit.mjs"))
             .arg("kinds")

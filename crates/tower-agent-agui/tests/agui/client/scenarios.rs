@@ -234,6 +234,12 @@ pub(crate) fn agent(scenario: &str, semantics: Semantics) -> Agent {
         .tool(asking("size", "input_required", "How large?"))
         .tool(asking("sure", "tool_call", "Really?"))
         .on_tool(Approval::of_tools(["act"])),
+        "twice" => model(|results| match results {
+            [] => calls("act", [json!({ "of": "it" })]),
+            [.., result] => text(result),
+        })
+        .tool(asking("act", "input_required", "How?"))
+        .on_tool(Approval::of_tools(["act"])),
         "error" => model(|_| Err(Error::new(ErrorKind::Provider, "the model is ill"))),
         "abort" => model(|_| calls("delete_everything", [json!({})]))
             .tool(Tool::function(

@@ -3,12 +3,16 @@
 //! Some front ends answer a question about a call as the protocol says, and beside it with a
 //! message that looks like the result of the call. The answer counts; the message only repeats it.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower_agent::error::{Resolution, ResolutionOutcome};
 use tower_agent::message::Part;
 
 use super::client::{ClientInput, ClientMessage};
-use super::thread::Thread;
+use super::thread::{OpenInterrupt, Thread};
 
 /// The answers that a client may repeat: those of its input, and the earlier ones of a run that
 /// broke off.
@@ -17,15 +21,48 @@ pub(crate) struct Answers<'a> {
     given: &'a [Resolution],
 }
 
-/// What a message says beside an answer.
+/// What a message says beside the answers to the questions about its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Repeat {
-    /// No answer is about its call.
-    NoAnswer,
-    /// The answer.
+pub(crate) enum Said {
+    /// There is no answer.
+    Nothing,
+    /// The same as one of them.
     Same,
     /// Something else.
     Other,
+}
+
+/// The messages that only repeat an answer, by their ids.
+pub(crate) type Repeats = BTreeMap<Arc<str>, Repeat>;
+
+/// A message that only repeats an answer. Its client keeps it, also where the call goes on to wait
+/// for something else.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Repeat {
+    /// The client's id of the call.
+    call: Arc<str>,
+    /// The client executes the call.
+    is_client: bool,
+}
+
+impl Repeat {
+    pub(crate) fn new(call: &str, is_client: bool) -> Self {
+        Self {
+            call: call.into(),
+            is_client,
+        }
+    }
+
+    pub(crate) fn is_of(&self, call: &str) -> bool {
+        *self.call == *call
+    }
+
+    /// Returns whether the message could be taken for a result when these questions are open. The
+    /// server's own result counts, whatever the client says; of the client's results, the last one.
+    pub(crate) fn matters(&self, open: &[OpenInterrupt]) -> bool {
+        let mut open = open.iter().map(|open| open.interrupt.call());
+        self.is_client || open.any(|call| call == Some(&self.call))
+    }
 }
 
 impl<'a> Answers<'a> {
@@ -43,17 +80,17 @@ impl<'a> Answers<'a> {
         call: &str,
         message: &M,
         index: usize,
-    ) -> Result<Repeat, M::Error> {
+    ) -> Result<Said, M::Error> {
         let mut about = self.about(call).peekable();
         if about.peek().is_none() {
-            return Ok(Repeat::NoAnswer);
+            return Ok(Said::Nothing);
         }
         let text = text_of(&message.parts(index)?);
         let is_same = |outcome| text.as_deref().is_some_and(|text| repeats(text, outcome));
         Ok(if about.any(is_same) {
-            Repeat::Same
+            Said::Same
         } else {
-            Repeat::Other
+            Said::Other
         })
     }
 
