@@ -240,13 +240,31 @@ impl Client {
             for interrupt in &view.interrupts {
                 let id = &interrupt["id"];
                 let edited = json!({ "value": { "bill": format!("edited {sent}") } });
-                resume.push(match rng.below(8) {
+                let answer = match rng.below(8) {
                     0 => json!({ "interruptId": id, "status": "cancelled" }),
-                    1 => json!({ "interruptId": id, "status": "resolved", "payload": { "approved": false } }),
+                    1 => {
+                        json!({ "interruptId": id, "status": "resolved", "payload": { "approved": false } })
+                    }
                     2 => json!({ "interruptId": id, "status": "resolved",
                         "payload": { "approved": true, "editedArgs": edited } }),
-                    _ => json!({ "interruptId": id, "status": "resolved", "payload": { "approved": true } }),
-                });
+                    _ => {
+                        json!({ "interruptId": id, "status": "resolved", "payload": { "approved": true } })
+                    }
+                };
+                // As some front ends do, a message says the same, or now and then something else.
+                if let Some(call) = interrupt["toolCallId"].as_str().filter(|_| rng.percent(30)) {
+                    let said = match rng.below(10) {
+                        0 => json!({ "approved": true }),
+                        1 => json!("paid"),
+                        _ => match answer.get("payload") {
+                            Some(payload) => payload.clone(),
+                            None => json!({ "status": "cancelled" }),
+                        },
+                    };
+                    let id = format!("repeat{sent}-{}", messages.len());
+                    messages.push(Message::tool(id, call, said.to_string()));
+                }
+                resume.push(answer);
             }
         } else if view.pending.is_empty() {
             messages.push(Message::user(format!("u{sent}"), "Go on."));
