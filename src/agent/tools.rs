@@ -59,7 +59,7 @@ impl TurnCall<'_> {
         }
         for part in results.iter_mut().flat_map(Message::parts_mut) {
             if let Part::ToolResult(result) = part {
-                result.answered_by.clone_from(&names);
+                result.set_answered_by(names.clone());
             }
         }
     }

@@ -226,8 +226,8 @@ fn merged(results: &[&ToolResult]) -> Message {
         // The later result says how the call has ended.
         all.is_error = result.is_error;
         all.is_error_text |= result.is_error_text;
-        if all.answered_by.is_empty() {
-            all.answered_by.clone_from(&result.answered_by);
+        if all.answered_by().is_empty() {
+            all.set_answered_by(result.answered_by().to_vec());
         }
     }
     Message::tool(all)

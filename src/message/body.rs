@@ -7,16 +7,15 @@ use super::provider_data::ProviderData;
 /// Most messages have one part and neither of those. The part is stored inline: with another
 /// allocation, or with more room, the allocator would take longer for each message of a
 /// conversation.
-#[derive(Clone, Default)]
-pub(super) struct MessageBody {
-    /// The only part, if there is one and nothing else.
-    one: Option<Part>,
-    /// Everything else.
-    other: Option<Box<OtherBody>>,
+#[derive(Clone)]
+pub(super) enum MessageBody {
+    /// The only part, and nothing else.
+    One(Part),
+    Other(Box<OtherBody>),
 }
 
 #[derive(Clone, Default)]
-struct OtherBody {
+pub(super) struct OtherBody {
     parts: Vec<Part>,
     provider: ProviderData,
     /// `None` for the usual ones, which the parts tell.
@@ -32,33 +31,35 @@ impl MessageBody {
         if provider.is_empty() && finish_reason.is_none() {
             return parts.into_iter().collect();
         }
-        let other = OtherBody {
+        Self::Other(Box::new(OtherBody {
             parts,
             provider,
             finish_reason,
-        };
-        Self {
-            one: None,
-            other: Some(Box::new(other)),
-        }
+        }))
     }
 
     pub(super) fn parts(&self) -> &[Part] {
-        match (&self.one, &self.other) {
-            (Some(part), _) => std::slice::from_ref(part),
-            (None, Some(other)) => &other.parts,
-            (None, None) => &[],
+        match self {
+            Self::One(part) => std::slice::from_ref(part),
+            Self::Other(other) => &other.parts,
+        }
+    }
+
+    fn other(&self) -> Option<&OtherBody> {
+        match self {
+            Self::One(_) => None,
+            Self::Other(other) => Some(other),
         }
     }
 
     pub(super) fn provider(&self) -> &ProviderData {
         static NONE: ProviderData = ProviderData::none();
-        self.other.as_ref().map_or(&NONE, |other| &other.provider)
+        self.other().map_or(&NONE, |other| &other.provider)
     }
 
     /// Returns the finish reason, if it is an unusual one.
     pub(super) fn finish_reason(&self) -> Option<&FinishReason> {
-        self.other.as_ref()?.finish_reason.as_deref()
+        self.other()?.finish_reason.as_deref()
     }
 
     pub(super) fn set_finish_reason(&mut self, reason: Option<FinishReason>) {
@@ -74,9 +75,16 @@ impl MessageBody {
     }
 
     fn other_mut(&mut self) -> &mut OtherBody {
-        let other = self.other.get_or_insert_default();
-        other.parts.extend(self.one.take());
-        other
+        match self {
+            Self::Other(other) => other,
+            Self::One(_) => {
+                let one = std::mem::replace(self, Self::Other(Box::default()));
+                if let Self::One(part) = one {
+                    self.parts_mut().push(part);
+                }
+                self.other_mut()
+            }
+        }
     }
 }
 
@@ -84,17 +92,11 @@ impl FromIterator<Part> for MessageBody {
     fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
         let mut parts = parts.into_iter();
         match (parts.next(), parts.next()) {
-            (one, None) => Self { one, other: None },
-            (first, second) => {
-                let other = OtherBody {
-                    parts: first.into_iter().chain(second).chain(parts).collect(),
-                    ..OtherBody::default()
-                };
-                Self {
-                    one: None,
-                    other: Some(Box::new(other)),
-                }
-            }
+            (Some(one), None) => Self::One(one),
+            (first, second) => Self::Other(Box::new(OtherBody {
+                parts: first.into_iter().chain(second).chain(parts).collect(),
+                ..OtherBody::default()
+            })),
         }
     }
 }

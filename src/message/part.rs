@@ -116,10 +116,9 @@ pub struct ToolResult {
     /// the model, and not for the user. A refusal in the tool's own words is no such text.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error_text: bool,
-    /// The names of those who have answered the questions about the call, in their order, as the
-    /// server knows them: who has approved it, or refused it. The model does not read them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub answered_by: Vec<String>,
+    /// One word long: few results have any, and each byte of a part is one of each message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answered_by: Option<Arc<Vec<String>>>,
 }
 
 impl ToolResult {
@@ -169,8 +168,19 @@ impl ToolResult {
             parts: parts.into_iter().collect(),
             is_error: false,
             is_error_text: false,
-            answered_by: Vec::new(),
+            answered_by: None,
         }
+    }
+
+    /// Returns the names of those who have answered the questions about the call, in their order,
+    /// as the server knows them: who has approved it, or refused it. The model does not read them.
+    #[must_use]
+    pub fn answered_by(&self) -> &[String] {
+        self.answered_by.as_ref().map_or(&[], |names| names)
+    }
+
+    pub(crate) fn set_answered_by(&mut self, names: Vec<String>) {
+        self.answered_by = (!names.is_empty()).then(|| Arc::new(names));
     }
 
     /// Marks the result as a failure.

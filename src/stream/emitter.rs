@@ -421,13 +421,14 @@ fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {
 /// Returns the events of the results of a tool call in a message.
 pub(super) fn results(call: &CallName, message: &Message) -> impl Iterator<Item = EventKind> {
     message.tool_results().cloned().map(|result| {
+        let answered_by = result.answered_by().to_vec();
         let ToolResult {
             call_id,
             name,
             parts,
             is_error,
             is_error_text,
-            answered_by,
+            ..
         } = result;
         let message = message.id().map(MessageId::to_shared);
         EventKind::ToolResult(Box::new(ToolCallResult {

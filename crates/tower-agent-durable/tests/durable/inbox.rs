@@ -125,7 +125,7 @@ impl Waiting {
     async fn signed(&self, place: Place) -> Vec<String> {
         let messages = self.messages(place).await;
         let mut results = messages.iter().flat_map(|message| message.tool_results());
-        results.next().unwrap().answered_by.clone()
+        results.next().unwrap().answered_by().to_vec()
     }
 
     /// Returns what the tool has returned, and the agent's last words.

@@ -630,7 +630,7 @@ async fn of_two_who_approve_the_second_sees_what_the_first_has_written() {
         .messages()
         .iter()
         .find_map(|message| message.tool_results().next());
-    assert_eq!(result.unwrap().answered_by, ["sam", "kim", "sam"]);
+    assert_eq!(result.unwrap().answered_by(), ["sam", "kim", "sam"]);
 }
 
 #[tokio::test]
