@@ -5,10 +5,11 @@
 //! callbacks, and the boundary of the agent's model. The innermost of these has the entry. Its
 //! response is marked, and what failed inside it is known to those outside by their entries.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::context::{Extensions, RunContext};
+use crate::context::RunContext;
 use crate::error::ErrorKind;
 use crate::lock::lock;
 use crate::message::{Metadata, Usage};
@@ -83,14 +84,20 @@ pub struct Attempted {
     /// The length of what a stream without an end had brought, in bytes: of the text, the reasoning
     /// and the arguments.
     pub text_len: usize,
-    /// The description that the request gives [of itself](super::Request::describe_attempt) when it
-    /// reaches the target: of a model call its `Arc<`[`Settings`](crate::Settings)`>`.
-    pub request: Extensions,
     /// The metadata of the response, from the provider.
     pub metadata: Metadata,
+    pub(super) request: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Attempted {
+    /// Returns the description that the request gives [of
+    /// itself](super::Request::describe_attempt) when it reaches the target: of a model call its
+    /// [`Settings`](crate::Settings). `None` if it is no `T`.
+    #[must_use]
+    pub fn request<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.request.as_deref()?.downcast_ref()
+    }
+
     /// Returns what had been received, if the attempt is a stream without an end.
     #[must_use]
     pub fn unfinished(&self) -> Option<Unfinished> {
@@ -120,10 +127,32 @@ pub enum AttemptEnd {
 /// The entries of one call, which are entries of the calls around it as well.
 #[derive(Debug, Default)]
 pub(super) struct Page {
-    entries: Mutex<Vec<Arc<LedgerEntry>>>,
+    entries: Mutex<Entries>,
     /// A call inside has waited for one of others.
     is_deferred: AtomicBool,
     outer: Option<Arc<Self>>,
+    /// The entry of the attempt that the page is inside of.
+    own: Option<Arc<LedgerEntry>>,
+}
+
+/// Most calls are one attempt, which needs no list.
+#[derive(Clone, Debug, Default)]
+struct Entries {
+    first: Option<Arc<LedgerEntry>>,
+    more: Vec<Arc<LedgerEntry>>,
+}
+
+impl Entries {
+    fn push(&mut self, entry: Arc<LedgerEntry>) {
+        match &self.first {
+            None => self.first = Some(entry),
+            Some(_) => self.more.push(entry),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<LedgerEntry>> {
+        self.first.iter().chain(&self.more)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -179,14 +208,14 @@ impl Attempts {
             return;
         };
         let entries = lock(&page.entries).clone();
-        for entry in entries {
+        for entry in entries.iter() {
             let used = {
                 let state = lock(&entry.0);
                 (!state.is_void).then_some(state.attempted.usage)
             };
             let Some(usage) = used else { continue };
             if let Some(other) = &other.page {
-                other.push(&entry);
+                other.push(entry);
             }
             if !other.is_detached {
                 context.add_usage(usage);
@@ -211,16 +240,28 @@ impl Attempts {
 }
 
 impl Page {
-    pub(super) fn inside(outer: Option<Arc<Self>>) -> Arc<Self> {
+    fn inside(outer: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
-            entries: Mutex::default(),
-            is_deferred: AtomicBool::new(false),
             outer,
+            ..Self::default()
+        })
+    }
+
+    /// Begins an attempt at the call of this page. Returns the page of what is inside it.
+    pub(super) fn begin(self: Arc<Self>, request: Option<Arc<dyn Any + Send + Sync>>) -> Arc<Self> {
+        let own = self.add(Attempted {
+            request,
+            ..Attempted::default()
+        });
+        Arc::new(Self {
+            own: Some(own),
+            outer: Some(self),
+            ..Self::default()
         })
     }
 
     /// Adds an entry here and in the pages around this one.
-    pub(super) fn add(&self, attempted: Attempted) -> Arc<LedgerEntry> {
+    fn add(&self, attempted: Attempted) -> Arc<LedgerEntry> {
         let state = EntryState {
             attempted,
             is_void: false,
@@ -238,26 +279,41 @@ impl Page {
 
     /// Returns whether no attempt is known to be inside.
     pub(super) fn is_empty(&self) -> bool {
-        lock(&self.entries).is_empty() && !self.is_deferred.load(Ordering::Acquire)
-    }
-}
-
-impl LedgerEntry {
-    /// Sets the end of the attempt.
-    pub(super) fn end(&self, end: AttemptEnd) {
-        lock(&self.0).attempted.end = end;
+        lock(&self.entries).first.is_none() && !self.is_deferred.load(Ordering::Acquire)
     }
 
-    /// Sets what the target has answered.
-    pub(super) fn answer(&self, usage: Usage, metadata: Option<&Metadata>) {
-        let attempted = &mut lock(&self.0).attempted;
-        attempted.end = AttemptEnd::Answered;
-        attempted.usage = usage;
-        attempted.metadata = metadata.cloned().unwrap_or_default();
-    }
-
-    /// Removes the entry: it was no attempt, or several.
-    pub(super) fn remove(&self) {
-        lock(&self.0).is_void = true;
+    /// Ends the attempt that the page is inside of. `received` are streams without an end, each of
+    /// which is an attempt.
+    pub(super) fn end(
+        &self,
+        answered: Option<(Usage, Option<&Metadata>)>,
+        failed: Option<AttemptEnd>,
+        received: &[Unfinished],
+    ) {
+        let Some(own) = &self.own else { return };
+        for (index, unfinished) in received.iter().enumerate() {
+            // The error is that of the last.
+            let is_last = index + 1 == received.len();
+            self.add(Attempted {
+                end: failed.filter(|_| is_last).unwrap_or_default(),
+                usage: unfinished.usage,
+                text_len: unfinished.text_len,
+                request: lock(&own.0).attempted.request.clone(),
+                metadata: Metadata::default(),
+            });
+        }
+        let is_empty = self.is_empty();
+        let mut state = lock(&own.0);
+        let attempted = &mut state.attempted;
+        match (answered, failed) {
+            (Some((usage, metadata)), _) => {
+                attempted.end = AttemptEnd::Answered;
+                attempted.usage = usage;
+                attempted.metadata = metadata.cloned().unwrap_or_default();
+            }
+            (None, Some(end)) if is_empty => attempted.end = end,
+            // Of what is inside, or of a cache or a callback there.
+            (None, _) => state.is_void = true,
+        }
     }
 }

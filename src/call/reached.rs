@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use super::attempts::{AttemptEnd, AttemptPlace, Attempted, LedgerEntry, Page};
+use super::attempts::{AttemptEnd, AttemptPlace, Page};
 use super::request::Request;
-use crate::context::{Extensions, RunContext};
+use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Metadata, Usage};
 use crate::stream::{Received, Unfinished};
 
 /// An attempt at a call, for a layer that makes several of them: from before the call of the inner
@@ -79,16 +78,8 @@ pub(crate) struct OpenAttempt {
     is_charged: bool,
     /// What was received of attempts without an end.
     received: Option<Received>,
-    /// Boxed: most calls are followed by nobody.
-    opened: Option<Box<Opened>>,
-}
-
-#[derive(Debug)]
-struct Opened {
-    entry: Arc<LedgerEntry>,
-    /// Where the entries of what is inside are.
-    inside: Arc<Page>,
-    request: Extensions,
+    /// Where the entries of what is inside are. Most calls are followed by nobody.
+    inside: Option<Arc<Page>>,
 }
 
 impl OpenAttempt {
@@ -118,7 +109,7 @@ impl OpenAttempt {
             is_at_target,
             is_charged,
             received: request.delta_sender().map(|sender| sender.received()),
-            opened: if is_followed { open(request) } else { None },
+            inside: if is_followed { open(request) } else { None },
         })
     }
 
@@ -130,7 +121,7 @@ impl OpenAttempt {
         result: Result<&mut R::Response, &Error>,
     ) {
         let received = self.count_received(context);
-        let has_entries_inside = self.opened.as_ref().is_some_and(|open| open.has_entries());
+        let has_entries_inside = self.inside.as_ref().is_some_and(|page| !page.is_empty());
         let mut answered = None;
         let mut failed = None;
         match result {
@@ -148,8 +139,8 @@ impl OpenAttempt {
             }
             Err(error) => failed = Some(error.kind()),
         }
-        if let Some(opened) = self.opened {
-            opened.end(answered, failed.map(ended), &received);
+        if let Some(inside) = self.inside {
+            inside.end(answered, failed.map(ended), &received);
         }
     }
 
@@ -157,8 +148,8 @@ impl OpenAttempt {
     #[cold]
     pub(crate) fn cut(self, context: &RunContext) {
         let received = self.count_received(context);
-        if let Some(opened) = self.opened {
-            opened.end(None, Some(AttemptEnd::Cut), &received);
+        if let Some(inside) = self.inside {
+            inside.end(None, Some(AttemptEnd::Cut), &received);
         }
     }
 
@@ -178,55 +169,12 @@ impl OpenAttempt {
 
 // Apart, so that the usual case stays small at each call site.
 #[cold]
-fn open<R: Request>(request: &mut R) -> Option<Box<Opened>> {
-    let mut about = Extensions::new();
-    request.describe_attempt(&mut about);
+fn open<R: Request>(request: &mut R) -> Option<Arc<Page>> {
+    let about = request.describe_attempt();
     let attempts = request.attempts()?;
-    let page = attempts.page.take()?;
-    let entry = page.add(Attempted {
-        request: about.clone(),
-        ..Attempted::default()
-    });
-    let inside = Page::inside(Some(page));
+    let inside = attempts.page.take()?.begin(about);
     attempts.page = Some(inside.clone());
-    Some(Box::new(Opened {
-        entry,
-        inside,
-        request: about,
-    }))
-}
-
-impl Opened {
-    fn has_entries(&self) -> bool {
-        !self.inside.is_empty()
-    }
-
-    /// Ends the entry. `received` are streams without an end, each of which is an attempt.
-    fn end(
-        &self,
-        answered: Option<(Usage, Option<&Metadata>)>,
-        failed: Option<AttemptEnd>,
-        received: &[Unfinished],
-    ) {
-        for (index, unfinished) in received.iter().enumerate() {
-            // The error is that of the last.
-            let is_last = index + 1 == received.len();
-            self.inside.add(Attempted {
-                end: failed.filter(|_| is_last).unwrap_or_default(),
-                usage: unfinished.usage,
-                text_len: unfinished.text_len,
-                request: self.request.clone(),
-                metadata: Metadata::default(),
-            });
-        }
-        let has_entries = self.has_entries();
-        match (answered, failed) {
-            (Some((usage, metadata)), _) => self.entry.answer(usage, metadata),
-            (None, Some(end)) if !has_entries => self.entry.end(end),
-            // Of what is inside, or of a cache or a callback there.
-            (None, _) => self.entry.remove(),
-        }
-    }
+    Some(inside)
 }
 
 fn ended(error: ErrorKind) -> AttemptEnd {

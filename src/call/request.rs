@@ -4,9 +4,12 @@
 //! Request  ->  Result<Request::Response, Error>
 //! ```
 
+use std::any::Any;
+use std::sync::Arc;
+
 use super::attempts::Attempts;
 use crate::call_kind::{CallKind, Origin};
-use crate::context::{Extensions, RunContext};
+use crate::context::RunContext;
 use crate::error::{CallSite, Error, ErrorKind, Result};
 use crate::message::{Metadata, Usage};
 use crate::stream::{ConsumerWait, DeltaSender};
@@ -102,10 +105,20 @@ pub trait Request: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Adds what the price of the call may depend on, for those who follow its
-    /// [attempts](Self::attempts). Adds nothing by default.
-    fn describe_attempt(&self, about: &mut Extensions) {
-        let _ = about;
+    /// Returns what the price of the call may depend on, for those who follow its
+    /// [attempts](Self::attempts). Defaults to nothing.
+    fn describe_attempt(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
+
+    /// Fails if the target cannot take the request, which is asked directly before it would be
+    /// called. Defaults to success.
+    ///
+    /// # Errors
+    ///
+    /// Returns why, as the error of the call.
+    fn check(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Returns whether repeating the call does no harm, for layers that retry it. Defaults to

@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::sync::Arc;
 
 use super::response::ModelResponse;
@@ -290,8 +291,8 @@ impl Request for ModelRequest {
         Some(&mut self.attempts)
     }
 
-    fn describe_attempt(&self, about: &mut Extensions) {
-        about.insert(self.settings.clone());
+    fn describe_attempt(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(self.settings.clone())
     }
 
     fn refusal(&self, reason: impl Into<String>) -> Result<ModelResponse> {

@@ -1,7 +1,5 @@
 //! Computes what the attempts at a model call have used.
 
-use std::sync::Arc;
-
 use tower_agent::call::{AttemptEnd, Attempted};
 use tower_agent::message::{Metadata, Usage};
 use tower_agent::model::{ModelRequest, ModelResponse, Settings};
@@ -26,7 +24,7 @@ impl Meter<'_> {
         let mut prompt_tokens = None;
         for attempt in attempts {
             // Those of tools have none, and use no tokens of their own.
-            let Some(settings) = attempt.request.get::<Arc<Settings>>() else {
+            let Some(settings) = attempt.request::<Settings>() else {
                 continue;
             };
             used += match (attempt.end, attempt.unfinished()) {
