@@ -1,6 +1,5 @@
 //! Turns the tool call that gives a final answer to text, before anything around the model sees it.
 
-use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,18 +14,21 @@ use crate::model::{ModelRequest, ModelResponse};
 use crate::run::AnswerFormat;
 use crate::stream::{Delta, Mapper};
 
-/// Replaces the calls that give a final answer by their text.
+/// Replaces the call that gives a final answer by its text. The first one counts, which a stream
+/// has shown by the time that another comes.
 pub(super) fn take_calls(message: &mut Message) {
     if !message.tool_calls().any(|call| is_answer(&call.name)) {
         return;
     }
-    for part in message.parts_mut() {
-        if let Part::ToolCall(call) = part
-            && is_answer(&call.name)
-        {
+    let mut has_answer = false;
+    message.parts_mut().retain_mut(|part| match part {
+        Part::ToolCall(call) if is_answer(&call.name) => {
+            let is_first = !std::mem::replace(&mut has_answer, true);
             *part = Part::from_text(call.arguments.as_str());
+            is_first
         }
-    }
+        _ => true,
+    });
 }
 
 fn is_answer(name: &str) -> bool {
@@ -90,18 +92,20 @@ where
 /// Turns the arguments of a final answer to text.
 #[derive(Default)]
 struct AnswerDeltas {
-    /// The indices of the calls that give it.
-    answers: HashSet<usize>,
+    /// The indices of the calls that give one, of which the first counts.
+    answers: Vec<usize>,
 }
 
 impl Mapper for AnswerDeltas {
     fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()> {
         match delta {
             Delta::ToolCall { index, name, .. } if is_answer(&name) => {
-                self.answers.insert(index);
+                self.answers.push(index);
             }
             Delta::Arguments { index, json } if self.answers.contains(&index) => {
-                out.push(Delta::Text(json));
+                if self.answers.first() == Some(&index) {
+                    out.push(Delta::Text(json));
+                }
             }
             other => out.push(other),
         }

@@ -67,8 +67,9 @@ pub enum AnswerMode {
     /// The model must call a tool in each response, unless the settings contain a
     /// [tool choice](crate::Settings::tool_choice). A call of this tool is never run: its arguments
     /// become the text of the message directly after the model call, so that callbacks, the stream
-    /// and the transcript have text as in any other run. Beside calls of other tools it is not
-    /// final: those run, and the model answers again.
+    /// and the transcript have text as in any other run. Of several calls of it in one response the
+    /// first counts, and the others are dropped. Beside calls of other tools it is not final: those
+    /// run, and the model answers again.
     Tool,
     /// By instructions that contain the schema: for models that write JSON better without a
     /// constraint.

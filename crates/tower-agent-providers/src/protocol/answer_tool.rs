@@ -46,9 +46,9 @@ pub struct AnswerDecoder<D> {
     decoder: D,
     /// Why the tool gives the answer, if it does.
     reason: Option<&'static str>,
-    /// The indices of the calls that give it.
-    answers: Vec<usize>,
-    has_answer: bool,
+    /// The indices of the calls that give it, of which the first counts; `None` for one that came
+    /// as a whole.
+    answers: Vec<Option<usize>>,
 }
 
 impl<D> AnswerDecoder<D> {
@@ -58,7 +58,6 @@ impl<D> AnswerDecoder<D> {
             decoder,
             reason,
             answers: Vec::new(),
-            has_answer: false,
         }
     }
 
@@ -78,24 +77,33 @@ impl<D> AnswerDecoder<D> {
             Piece::Delta(Delta::ToolCall { index, name, .. })
                 if *name == *ResponseFormat::ANSWER_TOOL =>
             {
-                self.answers.push(index);
-                self.begin_answer(out);
+                self.begin_answer(Some(index), out);
             }
-            Piece::Delta(Delta::Arguments { index, json }) if self.answers.contains(&index) => {
-                out.push(Delta::Text(json).into());
+            Piece::Delta(Delta::Arguments { index, json })
+                if self.answers.contains(&Some(index)) =>
+            {
+                if self.answers.first() == Some(&Some(index)) {
+                    out.push(Delta::Text(json).into());
+                }
             }
             Piece::Part(Part::ToolCall(call)) if *call.name == *ResponseFormat::ANSWER_TOOL => {
-                self.begin_answer(out);
-                out.push(Delta::Text(call.arguments.as_str().to_owned()).into());
+                if self.begin_answer(None, out) {
+                    out.push(Delta::Text(call.arguments.as_str().to_owned()).into());
+                }
             }
             piece => out.push(piece),
         }
     }
 
-    /// Ends a text before the answer, which is a part of its own.
-    fn begin_answer(&mut self, out: &mut Vec<Piece>) {
-        self.has_answer = true;
-        out.push(Piece::TextEnd(ProviderData::default()));
+    /// Ends a text before the answer, which is a part of its own. Returns whether the answer counts:
+    /// it is the first of the response.
+    fn begin_answer(&mut self, index: Option<usize>, out: &mut Vec<Piece>) -> bool {
+        self.answers.push(index);
+        let is_first = self.answers.len() == 1;
+        if is_first {
+            out.push(Piece::TextEnd(ProviderData::default()));
+        }
+        is_first
     }
 }
 
@@ -123,7 +131,8 @@ impl<D: Decoder> Decoder for AnswerDecoder<D> {
 
     fn finish(self, streamed: Streamed) -> ModelResponse {
         let response = self.decoder.finish(streamed);
-        let is_over = self.has_answer && response.message().tool_calls().next().is_none();
+        let has_answer = !self.answers.is_empty();
+        let is_over = has_answer && response.message().tool_calls().next().is_none();
         if is_over && *response.finish_reason() == FinishReason::ToolCalls {
             return response.with_finish_reason(FinishReason::Stop);
         }
