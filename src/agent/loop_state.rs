@@ -23,10 +23,10 @@ use crate::message::{
     CallIds, FinishReason, IdPart, Message, MessageId, Messages, NoAnswer, Part, Role, ToolResult,
     Usage,
 };
-use crate::model::{ModelRequest, ModelResponse, Settings, Written};
+use crate::model::{ModelRequest, ModelResponse, Settings, ToolChoice, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
-use crate::run::{AgentRequest, AgentResponse, BoxAgent, EndReason};
+use crate::run::{AgentRequest, AgentResponse, AnswerFormat, BoxAgent, EndReason};
 use crate::stream::{DeltaSender, EventEmitter, EventKind};
 use crate::tool::{InvalidTool, ToolDeclaration, ToolSet};
 
@@ -135,7 +135,7 @@ impl<'a> LoopState<'a> {
                 }
             }
         }
-        Ok(Self {
+        let mut running = Self {
             config,
             request,
             context,
@@ -154,7 +154,11 @@ impl<'a> LoopState<'a> {
             written: Written::default(),
             turn,
             step: None,
-        })
+        };
+        if running.iterations > 0 {
+            running.let_choose();
+        }
+        Ok(running)
     }
 
     /// `added` are the results that were added to complete the conversation.
@@ -184,9 +188,7 @@ impl<'a> LoopState<'a> {
                     boxed(|| self.judge()).await
                 }
                 NextStep::Done => Ok(Some(EndReason::Completed)),
-                NextStep::Model if self.is_beyond_limit() && !self.asks_beyond_limit() => {
-                    self.limit()
-                }
+                NextStep::Model if self.is_refused() => self.limit(),
                 NextStep::Model => {
                     self.step = None;
                     self.ask().await
@@ -198,6 +200,7 @@ impl<'a> LoopState<'a> {
                     }
                     None => match self.tool_turn().run(pending).await {
                         Ok(are_answered) => {
+                            self.let_choose();
                             self.next = are_answered.then_some(NextStep::Model);
                             match &self.config.stop_when {
                                 Some(stop_when) => self.stopped(stop_when),
@@ -254,6 +257,23 @@ impl<'a> LoopState<'a> {
         match self.transcript.read(next_step) {
             NextStep::Done if self.is_to_speak() => NextStep::Model,
             step => step,
+        }
+    }
+
+    /// Ends the force of the settings to call a tool, which has been called: a model that must call
+    /// one in each step never answers. It stays where a tool or `stop_when` ends the run.
+    fn let_choose(&mut self) {
+        let is_by_tool = self.is_answered_by_tool();
+        let choice = match &self.settings.tool_choice {
+            Some(ToolChoice::Required) if is_by_tool => return,
+            Some(ToolChoice::Tool(name)) if is_by_tool && name == AnswerFormat::TOOL => return,
+            Some(ToolChoice::Required | ToolChoice::Tool(_)) => {
+                is_by_tool.then_some(ToolChoice::Required)
+            }
+            None | Some(ToolChoice::Auto | ToolChoice::None) => return,
+        };
+        if self.config.stop_when.is_none() {
+            Arc::make_mut(&mut self.settings).tool_choice = choice;
         }
     }
 
@@ -321,9 +341,10 @@ impl<'a> LoopState<'a> {
 
     /// Calls the model. Returns the end of the run if a callback's response ends it.
     async fn ask(&mut self) -> Result<Option<EndReason>> {
-        let is_beyond_limit = self.is_beyond_limit();
+        let is_given = self.answer_of_tool().is_some();
+        let is_beyond_limit = !is_given && self.is_beyond_limit();
         self.turn.begin_turn(self.iterations, is_beyond_limit);
-        self.iterations += 1;
+        self.iterations += u32::from(!is_given);
         let result = if self.turn.listeners().is_told() {
             // Apart, so that there is no room for it where nobody watches.
             boxed(|| self.tell_answer()).await
@@ -367,8 +388,16 @@ impl<'a> LoopState<'a> {
     /// Calls the model without streaming its response.
     async fn ask_unseen(&self) -> Result<ModelResponse> {
         let (id, messages) = self.transcript.begin_answer();
-        let call = self.config.model.make(self.model_request(&id, messages));
+        let call = self.make(self.model_request(&id, messages));
         self.answer(call, &id, None).await
+    }
+
+    /// Calls the model, unless a tool has answered in its place.
+    fn make(&self, request: ModelRequest) -> BoxCallFuture<ModelRequest> {
+        match self.answer_of_tool() {
+            Some(answer) => BoxCallFuture::ready(Ok(ModelResponse::from_text(answer))),
+            None => self.config.model.make(request),
+        }
     }
 
     fn model_request(&self, id: &MessageId, messages: Messages) -> ModelRequest {
@@ -437,9 +466,7 @@ impl<'a> LoopState<'a> {
         let sink = DeltaSender::new(emitter.clone(), id.clone());
         let mut call = OnDrop::new(sink.clone(), |sink| sink.drop_call());
         let request = self.model_request(&id, messages).with_delta_sender(sink);
-        let result = self
-            .answer(self.config.model.make(request), &id, Some(&call))
-            .await;
+        let result = self.answer(self.make(request), &id, Some(&call)).await;
         let answer = result
             .as_ref()
             .ok()
@@ -569,8 +596,20 @@ impl<'a> LoopState<'a> {
         self.iterations >= self.context.max_iterations()
     }
 
-    fn asks_beyond_limit(&self) -> bool {
-        self.rules.beyond_limit == BeyondLimit::AskBefore
+    /// Returns whether the next model call is beyond the limit, and no callback is asked about it.
+    fn is_refused(&self) -> bool {
+        self.is_beyond_limit()
+            && self.rules.beyond_limit == BeyondLimit::Refuse
+            && self.answer_of_tool().is_none()
+    }
+
+    /// Returns the answer that a tool of the last turn has given in place of the model.
+    fn answer_of_tool(&self) -> Option<String> {
+        // Most agents have no such tool, and this is asked before each model call.
+        if !self.tools.gives_answer() {
+            return None;
+        }
+        self.transcript.read(|messages| self.tools.answer(messages))
     }
 
     fn limit(&self) -> Result<Option<EndReason>> {

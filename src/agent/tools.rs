@@ -1,10 +1,10 @@
 //! Runs the tool calls of a turn.
 
-use std::future;
 use std::iter;
 use std::sync::Arc;
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use serde_json::Value;
 
 use super::agent::boxed;
@@ -18,6 +18,7 @@ use crate::conversation::{CallName, PendingCalls, Slot, Transcript};
 use crate::error::{Error, ErrorKind, Result};
 use crate::maybe_future::MaybeFuture;
 use crate::message::{Message, Part, ToolCall, ToolResult};
+use crate::run::AgentRequest;
 use crate::tool::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolResponse, ToolSet};
 
 /// What the model reads of a call that was cut off.
@@ -130,22 +131,34 @@ impl ToolTurn<'_> {
                 self.run_tool(&self.call(slot, pending, index, call))
                     .await?;
                 // A later call may depend on the answer that this one waits for, and stays open.
-                if !self.context.interrupts().is_empty() {
+                if self.context.endings().ending::<AgentRequest>().is_some() {
                     break;
                 }
             }
             return Ok(());
         }
-        let mut running = Vec::new();
+        let mut waiting = Vec::new();
         for (slot, (index, call)) in calls {
-            running
+            waiting
                 .push(async move { self.run_tool(&self.call(slot, pending, index, call)).await });
         }
-        // A failure of the run drops parallel calls.
-        stream::iter(running)
-            .buffer_unordered(at_once)
-            .try_for_each(|_| future::ready(Ok(())))
-            .await
+        let mut waiting = waiting.into_iter();
+        let mut running: FuturesUnordered<_> = waiting.by_ref().take(at_once).collect();
+        while let Some(result) = running.next().await {
+            let Err(error) = result else {
+                // An interrupt does not stop those that wait for room.
+                let ending = self.context.endings().ending::<AgentRequest>();
+                if ending.is_none_or(|ending| ending.kind() == ErrorKind::Interrupted) {
+                    running.extend(waiting.next());
+                }
+                continue;
+            };
+            // A failure of the run drops parallel calls. What those come to that end at this moment
+            // counts as well: which call stands first in the turn must not decide how it ends.
+            while !error.ends_run() && matches!(running.next().now_or_never(), Some(Some(_))) {}
+            return Err(error);
+        }
+        Ok(())
     }
 
     /// Starts a turn with this call alone.

@@ -198,7 +198,12 @@ impl<R: Request> BoxCallFuture<R> {
     }
 
     pub(crate) fn failed(error: Error) -> Self {
-        Self::new(std::future::ready(Err(error)))
+        Self::ready(Err(error))
+    }
+
+    /// Returns a call that has this result.
+    pub(crate) fn ready(result: Result<R::Response>) -> Self {
+        Self::new(std::future::ready(result))
     }
 }
 
@@ -411,7 +416,7 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
                         return Poll::Pending;
                     };
                     // Asked last: the run may have ended while the service became ready.
-                    if let Err(refusal) = this.side.admit::<R>() {
+                    if let Err(refusal) = this.side.admit(request) {
                         break Poll::Ready(Err(refusal));
                     }
                     this.side.reach(request);
@@ -489,14 +494,15 @@ impl Side {
         self.context = Some(request.context().clone());
     }
 
-    /// Fails if the call is blocked.
-    fn admit<R: Request>(&self) -> Result<()> {
+    /// Fails if the call is blocked, or its target cannot take the request.
+    fn admit<R: Request>(&self, request: &R) -> Result<()> {
         // Only a target is refused here: callbacks and layers run for a call that is not made, and
         // may answer it.
         let (CodeKind::Leaf(_), Some(context)) = (&self.kind, &self.context) else {
             return Ok(());
         };
-        context.endings().admit_target::<R>()
+        context.endings().admit_target::<R>()?;
+        request.check()
     }
 
     fn is_tool<R: Request>(&self) -> bool {

@@ -25,9 +25,9 @@ pub(super) struct Latch {
 struct Entries {
     all: Vec<LatchedEnding>,
     by_call: HashMap<LatchedCall, usize>,
-    /// The first one that blocks every other call, or every call of another turn (for interrupts of
-    /// tool calls).
+    /// The first one that blocks every other call.
     first: Option<usize>,
+    /// The first of tool calls in each turn, which block the calls of others.
     turns: Vec<(u32, usize)>,
     /// Tool calls of which an attempt was refused before it reached its tool.
     refused: Vec<LatchedCall>,
@@ -59,7 +59,7 @@ impl Latch {
             return;
         }
         let at = entries.all.len();
-        if call.kind == CallKind::Tool && error.kind() == ErrorKind::Interrupted {
+        if call.kind == CallKind::Tool {
             if !entries.turns.iter().any(|(turn, _)| *turn == call.turn) {
                 entries.turns.push((call.turn, at));
             }
@@ -104,7 +104,8 @@ impl Latch {
     pub(super) fn refusal(&self, call: &LatchedCall) -> Option<Error> {
         let entries = lock(&self.entries);
         let is_tool = call.kind == CallKind::Tool;
-        // Tool calls of one turn run in parallel: an interrupt of one does not block the others.
+        // Tool calls of one turn run in parallel: what one of them ends does not block the others.
+        // How the turn ends would depend on which of them stands first.
         let mut turns = entries.turns.iter();
         let other = turns.find(|(turn, _)| !is_tool || *turn != call.turn);
         let at = entries

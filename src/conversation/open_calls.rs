@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::message::{Message, Messages, Role, ToolCall};
+use crate::message::{Message, Messages, Role, ToolCall, ToolResult};
 
 impl Messages {
     /// Returns the tool calls of the last turn that have no result, in the model's order. A later
@@ -57,12 +57,15 @@ impl<'a> LastTurn<'a> {
         self.results_from < self.messages.len()
     }
 
+    /// Returns the results of the calls so far.
+    pub(crate) fn results(&self) -> impl Iterator<Item = &'a ToolResult> + Clone + use<'a> {
+        let answers = self.messages.range(self.results_from);
+        answers.flat_map(Message::tool_results)
+    }
+
     /// Returns the tool calls that have no result.
     pub(crate) fn open_calls(self) -> Vec<&'a ToolCall> {
-        let results = self
-            .messages
-            .range(self.results_from)
-            .flat_map(Message::tool_results);
+        let results = self.results();
         // Most turns have all their results, in the order of the calls. That needs no table.
         let mut in_order = results.clone();
         let mut calls = self.calling.tool_calls();

@@ -42,7 +42,10 @@ pub struct Settings {
     /// Seed for reproducible sampling, where the provider supports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// The tools that the model may or must call.
+    /// The tools that the model may or must call. An agent forces a call until the model has called
+    /// a tool in the run: if it had to in each step, it could never answer. Where `stop_when` ends
+    /// the run, or a [final answer](crate::agent::AnswerMode::Tool) is given by a tool, it is
+    /// forced in each step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
     /// The tools that the provider runs itself.

@@ -311,20 +311,14 @@ impl AgentResponse {
         self.origin
     }
 
-    /// Replaces the final message.
+    /// Replaces the final message. If the run has ended without one, such as after the calls of a
+    /// turn, it follows the others; while calls wait for answers, it stands before them.
     #[must_use]
-    pub fn with_message(mut self, message: Message) -> Self {
-        let mut messages = std::mem::take(&mut self.messages).into_arrived();
-        // Never a message of an earlier run, which the caller has already.
-        let last = (self.new_from..messages.len())
-            .rev()
-            .find(|&index| messages[index].role() == Role::Assistant);
-        match last.and_then(|index| messages.get_mut(index)) {
-            Some(old) => *old = message,
-            None => messages.push(message),
-        }
-        self.messages = OrderedMessages::new(messages, self.new_from);
-        self
+    pub fn with_message(self, message: Message) -> Self {
+        let mut response = Self::new([message]);
+        response.origin = self.origin;
+        response.stand_for(&self, false);
+        response
     }
 
     /// Returns the response with another message in place of each for which `change` returns one,

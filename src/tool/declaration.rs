@@ -41,6 +41,8 @@ pub struct ToolDeclaration {
     #[serde(skip)]
     is_agent: bool,
     #[serde(skip)]
+    gives_answer: bool,
+    #[serde(skip)]
     is_described_by_others: bool,
 }
 
@@ -79,6 +81,7 @@ impl ToolDeclaration {
             provider: ProviderData::default(),
             check: ArgumentCheck::default(),
             is_agent: false,
+            gives_answer: false,
             is_described_by_others: false,
         }
     }
@@ -111,12 +114,28 @@ impl ToolDeclaration {
         self.is_agent
     }
 
+    pub(super) fn giving_answer(mut self) -> Self {
+        self.gives_answer = true;
+        self
+    }
+
+    /// Returns whether the result of the tool is [the run's answer](super::Tool::gives_answer).
+    #[must_use]
+    pub fn gives_answer(&self) -> bool {
+        self.gives_answer
+    }
+
     pub(super) fn with_check(
         mut self,
         check: impl Fn(&Value) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
         self.check = ArgumentCheck(Some(Arc::new(check)));
         self
+    }
+
+    /// Returns whether the tool is a function, which parses its arguments.
+    pub(super) fn parses_arguments(&self) -> bool {
+        self.check.0.is_some()
     }
 
     /// Checks whether the tool accepts these arguments. For a [function](super::Tool::function)

@@ -268,6 +268,14 @@ impl Request for ToolRequest {
         Some(&mut self.attempts)
     }
 
+    /// Checks the arguments for a tool that is a service. A function parses them itself.
+    fn check(&self) -> Result<()> {
+        match &self.declaration {
+            Some(tool) if !tool.parses_arguments() => tool.check_arguments(self.arguments()),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns whether the tool's declared effect allows a retry.
     fn is_repeatable(&self) -> bool {
         let declaration = self.declaration.as_ref();

@@ -13,6 +13,7 @@ use super::service::BoxTool;
 use super::tool::Tool;
 use crate::call::BoxCallFuture;
 use crate::error::{CallSite, Error, ErrorKind, Result};
+use crate::message::Messages;
 
 /// A service that routes each call to the tool with its name.
 ///
@@ -48,6 +49,8 @@ struct Tools {
     // With the index of its declaration: that list keeps the order of registration, in which models
     // read the tools.
     services: BTreeMap<Arc<str>, (usize, BoxTool)>,
+    /// One of the tools gives the answer of the run.
+    gives_answer: bool,
 }
 
 /// The reason why a tool cannot be offered to a model.
@@ -94,6 +97,7 @@ impl Tools {
             Entry::Occupied(known) => Err(InvalidTool::Duplicate(known.key().clone())),
             Entry::Vacant(free) => {
                 free.insert((self.declarations.len(), service));
+                self.gives_answer |= tool.gives_answer();
                 Arc::make_mut(&mut self.declarations).push(tool.clone());
                 Ok(())
             }
@@ -157,6 +161,25 @@ impl ToolSet {
     pub(crate) fn find(&self, name: &str) -> Option<(&Arc<ToolDeclaration>, &BoxTool)> {
         let (index, tool) = self.0.services.get(name)?;
         Some((self.0.declarations.get(*index)?, tool))
+    }
+
+    /// Returns whether one of the tools gives the answer of the run.
+    pub(crate) fn gives_answer(&self) -> bool {
+        self.0.gives_answer
+    }
+
+    /// Returns the answer of the run that a tool has given in the last turn, once all its calls have
+    /// results.
+    pub(crate) fn answer(&self, messages: &Messages) -> Option<String> {
+        let turn = messages.last_turn()?;
+        let mut calls = turn.calling.tool_calls();
+        let answer = calls.find_map(|call| {
+            let (declaration, _) = self.find(&call.name)?;
+            let mut results = turn.results();
+            let result = results.find(|result| result.call_id == call.id)?;
+            (declaration.gives_answer() && !result.is_error).then(|| result.text())
+        });
+        answer.filter(|_| turn.open_calls().is_empty())
     }
 
     /// Makes a call of the tool that was found for it, or of the one that it names.

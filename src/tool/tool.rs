@@ -117,7 +117,9 @@ impl Tool {
         Self::service(declaration, service_fn(move |request| call(request)))
     }
 
-    /// Creates a tool that a `tower::Service<ToolRequest>` executes.
+    /// Creates a tool that a `tower::Service<ToolRequest>` executes. A call whose arguments do not
+    /// [match the declaration](ToolDeclaration::check_arguments), or are not JSON, does not reach
+    /// it, and fails with [`InvalidArguments`](super::InvalidArguments).
     pub fn service<S: ToolService>(declaration: ToolDeclaration, service: S) -> Self {
         // The service adds the name to its errors, whether an agent calls it or other code.
         let name = Some(declaration.name().into());
@@ -135,6 +137,37 @@ impl Tool {
     pub fn effect(mut self, effect: Effect) -> Self {
         let declaration = Arc::unwrap_or_clone(self.declaration);
         self.declaration = Arc::new(declaration.with_effect(effect));
+        self
+    }
+
+    /// Makes the result of the tool the answer of the run: after a turn in which the model has
+    /// called it, the run ends with a message of the agent that has the text of the result, and the
+    /// model is not called again. A failed call gives no answer: the model reads why. Of several in
+    /// a turn, the first in the order of the calls gives it.
+    ///
+    /// The message is judged like one of the model, so that it may be the answer of a [typed
+    /// run](crate::Agent::run_typed) as well. No callback for model calls sees it; those for tool
+    /// calls and for the agent do.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, Tool};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let submit = Tool::function("submit", "Submits a form.", |form: String| {
+    ///     format!("{form} has been received.")
+    /// });
+    /// let model = ScriptedModel::new([Turn::tool("submit", json!({ "value": "Form A" }))]);
+    /// let agent = Agent::builder(model).tool(submit.gives_answer()).build()?;
+    /// assert_eq!(agent.run("Submit it.").await?.text(), "Form A has been received.");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn gives_answer(mut self) -> Self {
+        self.declaration = Arc::new(Arc::unwrap_or_clone(self.declaration).giving_answer());
         self
     }
 

@@ -21,6 +21,7 @@ mod streams;
 mod tasks;
 mod teams;
 mod testing;
+mod tool_answers;
 mod tools;
 mod trajectories;
 mod typed;

@@ -777,3 +777,62 @@ async fn the_error_of_a_wrong_answer_says_how_the_model_was_asked() {
         assert!(error.downcast_ref::<InvalidAnswer>().is_some());
     }
 }
+
+/// A model that gives its answer twice in one response: the stream, the text and the value are of
+/// the first.
+#[tokio::test]
+async fn of_two_answers_in_one_response_the_first_counts_everywhere() {
+    let second = json!({ "city": "Bergen", "celsius": 4 });
+    let first = serde_json::to_value(oslo()).unwrap().to_string();
+    for beside_another in [false, true] {
+        for is_streamed in [false, true] {
+            let mut turn = gives(oslo()).and_tool("final_answer", second.clone());
+            if beside_another {
+                turn = turn.and_tool("look", json!({}));
+            }
+            let model = ScriptedModel::new([turn, gives(oslo())]);
+            let agent = build(&model);
+            let request = ask().with_answer_format(by_tool());
+            let mut texts = Vec::new();
+            let response = if is_streamed {
+                let mut run = agent.stream(request);
+                let events: Vec<_> = run.by_ref().collect().await;
+                texts = shown(&events);
+                let response = run.response().await.unwrap();
+                test_support::runs::check(&events, Ok(response.clone())).unwrap();
+                response
+            } else {
+                agent.run(request).await.unwrap()
+            };
+            assert_eq!(response.text(), first);
+            assert_eq!(response.parse::<Weather>().unwrap(), oslo());
+            assert!(
+                !texts.iter().any(|text| text.contains("Bergen")),
+                "{texts:?}"
+            );
+            let kept: Vec<_> = response.new_messages().map(Message::text).collect();
+            assert_eq!(kept[0], first, "beside another: {beside_another}");
+        }
+    }
+}
+
+/// Where the tool of the answer is the only way to end, it is forced in each step.
+#[tokio::test]
+async fn a_named_tool_is_forced_once_and_then_the_answer() {
+    let model = ScriptedModel::new([Turn::tool("look", json!({})), gives(oslo())]);
+    let mut request = ask().with_answer_format(by_tool());
+    request.settings_mut().tool_choice = Some(ToolChoice::Tool("look".into()));
+    build(&model).run(request).await.unwrap();
+    let choices: Vec<_> = model
+        .requests()
+        .iter()
+        .map(|request| request.settings().tool_choice.clone())
+        .collect();
+    assert_eq!(
+        choices,
+        [
+            Some(ToolChoice::Tool("look".into())),
+            Some(ToolChoice::Required)
+        ]
+    );
+}

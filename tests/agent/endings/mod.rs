@@ -8,3 +8,4 @@ mod pauses;
 mod runs;
 mod teams;
 mod transcripts;
+mod turns;

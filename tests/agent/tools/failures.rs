@@ -1,11 +1,17 @@
 //! How much of a tool's failure the model reads.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tower_agent::callback::{before_tool, on_tool_error};
+use tower_agent::message::{Arguments, ToolCall};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentBuilder, BoxError, Error, ErrorKind, Tool};
+use tower_agent::tool::ToolDeclaration;
+use tower_agent::{
+    Agent, AgentBuilder, BoxError, Error, ErrorKind, Message, ModelResponse, Role, Tool,
+    ToolRequest, ToolResponse,
+};
 
 /// The result of the last tool call that the model has read.
 async fn told(agent: AgentBuilder, model: &ScriptedModel) -> String {
@@ -94,4 +100,67 @@ async fn a_panic_and_a_layers_error_are_kept_from_the_model_as_well() {
             .fold(agent, |agent, callback| agent.on_tool(callback));
         assert_eq!(told(agent, &model).await, "Closed.");
     }
+}
+
+/// A tool that is a service is no laxer than a function: what its schema does not allow does not
+/// reach it.
+#[tokio::test]
+async fn arguments_that_the_schema_does_not_allow_do_not_reach_a_service() {
+    let declaration = || {
+        ToolDeclaration::new("pay", "Pays.").with_parameters(json!({
+            "type": "object",
+            "properties": { "cents": { "type": "integer" } },
+            "required": ["cents"],
+        }))
+    };
+    for (arguments, is_called) in [
+        (r#"{"cents": 5}"#, true),
+        (r#"{"cents": 5"#, false),
+        ("all of it", false),
+        ("[5]", false),
+        (r#"{"cents": "all"}"#, false),
+        ("{}", false),
+    ] {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = calls.clone();
+        let service = tower::service_fn(move |_: ToolRequest| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            std::future::ready(Ok::<_, BoxError>(ToolResponse::new("paid")))
+        });
+        let mut call = ToolCall::new("1", "pay", json!({}));
+        call.arguments = Arguments::from_text(arguments);
+        let turn = ModelResponse::new(Message::new(Role::Assistant, [call.into()]));
+        let model = ScriptedModel::new([Turn::response(turn), Turn::from_text("Done.")]);
+        let agent = Agent::builder(model.clone()).tool(Tool::service(declaration(), service));
+        let told = told(agent, &model).await;
+        assert_eq!(
+            calls.load(Ordering::SeqCst),
+            usize::from(is_called),
+            "{arguments}"
+        );
+        if !is_called {
+            assert!(told.starts_with("invalid arguments: "), "{told}");
+            assert!(told.contains(r#""required":["cents"]"#), "{told}");
+        }
+    }
+}
+
+/// What a callback has made of the arguments is what counts.
+#[tokio::test]
+async fn arguments_of_a_callback_are_checked_for_a_service() {
+    let declaration = ToolDeclaration::new("pay", "Pays.").with_arguments::<u32>();
+    let service = tower::service_fn(|request: ToolRequest| {
+        let cents = request.arguments()["value"].clone();
+        std::future::ready(Ok::<_, BoxError>(ToolResponse::new(cents)))
+    });
+    let model = ScriptedModel::new([
+        Turn::tool("pay", json!({ "value": "five" })),
+        Turn::from_text("Done."),
+    ]);
+    let agent = Agent::builder(model.clone())
+        .tool(Tool::service(declaration, service))
+        .on_tool(before_tool(|request| {
+            *request.arguments_mut() = json!({ "value": 5 });
+        }));
+    assert_eq!(told(agent, &model).await, "5");
 }
