@@ -37,7 +37,7 @@ fn main() {
         "one model call, streamed in 250 deltas",
         || Agent::builder(ScriptedModel::always(Turn::from_text("word ".repeat(200)))),
         |agent| {
-            let is_end = async |event: Event| matches!(event.kind, EventKind::RunFinished);
+            let is_end = async |event: Event| matches!(event.kind, EventKind::RunFinished { .. });
             finish(agent.stream("Talk.").any(is_end))
         },
     );

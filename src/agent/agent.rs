@@ -233,6 +233,7 @@ impl AgentInner {
         let inherited = Tree::enter(
             &caller.scope().settings.inherited,
             shell.rules.as_ref(),
+            shell.at_no_answer,
             shell.global.iter().filter(|bundle| !bundle.is_idle()),
             of_run.as_deref(),
         );

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::callback::AtNoAnswer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Metadata, NoAnswer};
 use crate::model::{ResponseFormat, Settings, ToolChoice};
@@ -100,49 +101,28 @@ pub(super) struct Rejected {
     pub(super) max: u32,
 }
 
-/// The action of an agent if the last response of its model is [no answer](Message::no_answer):
-/// cut off, filtered, refused or empty. An empty response of a callback is an answer.
-///
-/// An answer in a [format](AgentRequest::with_answer_format) is repaired instead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AtNoAnswer {
-    /// It is returned, even if it is empty, with the end reason [`EndReason::NoAnswer`], and logged
-    /// as a warning.
-    #[default]
-    Tell,
-    /// The model is asked again, up to this many times in a run. Each is a model call that counts
-    /// as an iteration. After that as with [`Tell`](Self::Tell).
-    AskAgain(u32),
-    /// The run fails with an error of kind [`InvalidAnswer`](ErrorKind::InvalidAnswer), which has
-    /// the answer as [`InvalidAnswer`], and the [checkpoint](Error::checkpoint).
-    Fail,
-}
-
-impl AtNoAnswer {
-    /// Returns the end of the run, or the answer as one that is rejected.
-    pub(super) fn judge(
-        self,
-        answer: &Message,
-        why: NoAnswer,
-        asked: u32,
-    ) -> std::result::Result<EndReason, Rejected> {
-        let max = match self {
-            Self::AskAgain(max) => max,
-            Self::Tell | Self::Fail => 0,
-        };
-        if asked >= max && self != Self::Fail {
-            tracing::warn!(%why, "the run ends without an answer");
-            return Ok(EndReason::NoAnswer(why));
-        }
-        let message = format!("the model gave no answer: {why}");
-        Err(Rejected {
-            again: Message::user(format!("Your answer does not count: {why}. Answer again.")),
-            error: Error::new(ErrorKind::InvalidAnswer, message)
-                .with_source(InvalidAnswer::none(why, answer)),
-            max,
-        })
+/// Returns the end of a run whose last response is no answer, or the answer as one that is rejected.
+pub(super) fn judge(
+    at: AtNoAnswer,
+    answer: &Message,
+    why: NoAnswer,
+    asked: u32,
+) -> std::result::Result<EndReason, Rejected> {
+    let max = match at {
+        AtNoAnswer::AskAgain(max) => max,
+        AtNoAnswer::Tell | AtNoAnswer::Fail => 0,
+    };
+    if asked >= max && at != AtNoAnswer::Fail {
+        tracing::warn!(%why, "the run ends without an answer");
+        return Ok(EndReason::NoAnswer(why));
     }
+    let message = format!("the model gave no answer: {why}");
+    Err(Rejected {
+        again: Message::user(format!("Your answer does not count: {why}. Answer again.")),
+        error: Error::new(ErrorKind::InvalidAnswer, message)
+            .with_source(InvalidAnswer::none(why, answer)),
+        max,
+    })
 }
 
 /// Returns the instructions of an agent with the schema of its answer.

@@ -7,7 +7,6 @@ use tower_layer::Layer;
 
 use super::agent::{Agent, AgentInner};
 use super::answer_calls::AnswerCalls;
-use super::answering::AtNoAnswer;
 use super::build_error::BuildError;
 use super::explain::Target;
 use super::loop_config::{LoopConfig, StopWhen};
@@ -44,7 +43,6 @@ pub struct AgentBuilder {
     show_tool: Option<ShowTool>,
     tool_failure_message: Option<Cow<'static, str>>,
     stop_when: Option<StopWhen>,
-    at_no_answer: AtNoAnswer,
 }
 
 /// Checks that no two of these agents have the same name.
@@ -79,7 +77,6 @@ impl AgentBuilder {
             show_tool: None,
             tool_failure_message: None,
             stop_when: None,
-            at_no_answer: AtNoAnswer::default(),
         }
     }
 
@@ -183,27 +180,6 @@ impl AgentBuilder {
         stop: impl Fn(&Progress<'_>) -> bool + Send + Sync + 'static,
     ) -> Self {
         self.stop_when = Some(Box::new(stop));
-        self
-    }
-
-    /// Sets what the agent does if the last response of its model is no answer: cut off, filtered,
-    /// refused or empty. By default, it is returned with the end reason
-    /// [`NoAnswer`](crate::EndReason::NoAnswer).
-    ///
-    /// ```
-    /// use tower_agent::agent::AtNoAnswer;
-    /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::{ScriptedModel, Turn};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), tower_agent::BoxError> {
-    /// # let model = ScriptedModel::new([Turn::from_text(""), Turn::from_text("Oslo.")]);
-    /// let agent = Agent::builder(model).at_no_answer(AtNoAnswer::AskAgain(1)).build()?;
-    /// assert_eq!(agent.run("The capital of Norway?").await?.text(), "Oslo.");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn at_no_answer(mut self, action: AtNoAnswer) -> Self {
-        self.at_no_answer = action;
         self
     }
 
@@ -357,7 +333,6 @@ impl AgentBuilder {
             show_tool: self.show_tool,
             tool_failure_message: self.tool_failure_message,
             stop_when: self.stop_when,
-            at_no_answer: self.at_no_answer,
             sub_agents: self.sub_agents,
         };
         let agent = loop_state::service(config);

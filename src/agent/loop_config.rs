@@ -2,7 +2,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::agent::Agent;
-use super::answering::AtNoAnswer;
 use super::progress::Progress;
 use super::tool_messages::ShowTool;
 use crate::callback::LayerInner;
@@ -20,7 +19,6 @@ pub(super) struct LoopConfig {
     pub(super) show_tool: Option<ShowTool>,
     pub(super) tool_failure_message: Option<Cow<'static, str>>,
     pub(super) stop_when: Option<StopWhen>,
-    pub(super) at_no_answer: AtNoAnswer,
     pub(super) sub_agents: Vec<Agent>,
 }
 

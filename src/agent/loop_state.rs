@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::agent::{Agent, boxed};
 use super::answer_calls::take_calls;
-use super::answering::{Answering, Rejected};
+use super::answering::{Answering, Rejected, judge};
 use super::loop_config::{LoopConfig, StopWhen};
 use super::progress::Progress;
 use super::tools::ToolTurn;
@@ -287,10 +287,7 @@ impl<'a> LoopState<'a> {
             (Some(answering), why) => answering
                 .judge(&answer, why)
                 .map_or(Ok(EndReason::Completed), Err),
-            (None, Some(why)) => {
-                let policy = self.config.at_no_answer;
-                policy.judge(&answer, why, self.asked_again)
-            }
+            (None, Some(why)) => judge(self.rules.at_no_answer, &answer, why, self.asked_again),
             (None, None) => Ok(EndReason::Completed),
         };
         let Rejected { again, error, .. } = match judged {
@@ -353,15 +350,7 @@ impl<'a> LoopState<'a> {
         };
         match result {
             Ok(response) => {
-                self.no_answer = response.message().no_answer();
-                if matches!(
-                    response.origin(),
-                    Origin::Before | Origin::After | Origin::Fallback
-                ) && self.no_answer == Some(NoAnswer::Empty)
-                {
-                    // A callback that says nothing wants to say nothing.
-                    self.no_answer = None;
-                }
+                self.no_answer = response.no_answer();
                 if let Some(answering) = &mut self.answering {
                     answering.metadata = response.metadata().clone();
                 }

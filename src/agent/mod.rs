@@ -47,7 +47,6 @@ mod typed;
 mod waiting;
 
 pub use self::agent::Agent;
-pub use self::answering::AtNoAnswer;
 pub use self::build_error::BuildError;
 pub use self::builder::AgentBuilder;
 pub use self::explain::{Explained, Explanation, Target, Wrapper};
@@ -56,6 +55,7 @@ pub use self::stream::RunStream;
 pub use self::team::TeamBuilder;
 pub use self::tool_messages::{IntoToolMessages, ToolAnswer, ToolMessages};
 pub use self::typed::TypedStream;
+pub use crate::callback::AtNoAnswer;
 pub use crate::run::*;
 
 /// Futures of the services in this module.

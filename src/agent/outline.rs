@@ -35,7 +35,8 @@ impl Outline {
     /// The agent inside others that have this for it, with the callbacks that a run brings.
     pub(super) fn explain(&self, around: &Inherited, of_run: Option<&RunBundles>) -> Explanation {
         let Shell { rules, global, .. } = &self.shell;
-        let inherited = Tree::enter(around, rules.as_ref(), global.iter(), of_run);
+        let at_no_answer = self.shell.at_no_answer;
+        let inherited = Tree::enter(around, rules.as_ref(), at_no_answer, global.iter(), of_run);
         let nothing = Tree::default();
         let tree = inherited.as_deref().unwrap_or(&nothing);
         let explain = |agent: &Arc<Self>| agent.explain(&inherited, None);

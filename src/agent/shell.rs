@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::build_error::BuildError;
-use crate::callback::{Bundle, Rules, Stacks};
+use crate::callback::{AtNoAnswer, Bundle, Rules, Stacks};
 
 /// An agent or a team without its inside.
 #[derive(Clone)]
@@ -12,6 +12,7 @@ pub(super) struct Shell {
     pub(super) description: Arc<str>,
     pub(super) max_nesting: Option<u32>,
     pub(super) rules: Option<Arc<dyn Rules>>,
+    pub(super) at_no_answer: Option<AtNoAnswer>,
     /// The bundles for the whole tree, outermost first.
     pub(super) global: Vec<Bundle>,
     /// What is around its own calls.
@@ -25,6 +26,7 @@ impl Shell {
             description: "".into(),
             max_nesting: None,
             rules: None,
+            at_no_answer: None,
             global: Vec::new(),
             own: Stacks::default(),
         }
@@ -95,6 +97,29 @@ macro_rules! shell_setters {
         /// and otherwise to [`Semantics::default`](crate::compat::Semantics).
         pub fn semantics(mut self, semantics: impl Rules) -> Self {
             self.shell.rules = Some(Arc::new(semantics));
+            self
+        }
+
+        #[doc = concat!("Sets what the ", $what, ", and the agents inside it without their own, do if the last")]
+        /// response of a model is no answer: cut off, filtered, refused or empty. Defaults to what the
+        /// agent that contains it does, and otherwise to the
+        /// [semantics](crate::callback::LoopRules::at_no_answer), which return it with the end reason
+        /// [`NoAnswer`](crate::EndReason::NoAnswer).
+        ///
+        /// ```
+        /// use tower_agent::agent::AtNoAnswer;
+        /// # use tower_agent::Agent;
+        /// # use tower_agent::testing::{ScriptedModel, Turn};
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() -> Result<(), tower_agent::BoxError> {
+        /// # let model = ScriptedModel::new([Turn::from_text(""), Turn::from_text("Oslo.")]);
+        /// let agent = Agent::builder(model).at_no_answer(AtNoAnswer::AskAgain(1)).build()?;
+        /// assert_eq!(agent.run("The capital of Norway?").await?.text(), "Oslo.");
+        /// # Ok(())
+        /// # }
+        /// ```
+        pub fn at_no_answer(mut self, action: $crate::callback::AtNoAnswer) -> Self {
+            self.shell.at_no_answer = Some(action);
             self
         }
     };

@@ -11,7 +11,7 @@ use crate::call::Request;
 use crate::context::RunContext;
 use crate::conversation::ConversationRecord;
 use crate::error::{Error, ErrorKind, Result};
-use crate::run::{AgentRequest, AgentResponse, AgentService, Checkpoint};
+use crate::run::{AgentRequest, AgentResponse, AgentService, Checkpoint, EndReason};
 use crate::stream::{Event, EventKind, EventStream, Invocation};
 
 /// The maximum number of events that wait for the consumer.
@@ -231,9 +231,9 @@ fn run<S: AgentService>(
             emitter.answered(response.new_messages()).await;
         }
         let end = match &result {
-            Ok(response) if response.interrupts().is_empty() => EventKind::RunFinished,
-            Ok(response) => EventKind::RunInterrupted {
-                interrupts: response.interrupts().into(),
+            Ok(response) => match response.end_reason().clone() {
+                EndReason::Interrupted(interrupts) => EventKind::RunInterrupted { interrupts },
+                reason => EventKind::RunFinished { reason },
             },
             Err(error) => EventKind::RunFailed {
                 error: error.clone().without_checkpoint(),

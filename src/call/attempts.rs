@@ -86,8 +86,11 @@ pub struct Attempted {
     pub text_len: usize,
     /// The metadata of the response, from the provider.
     pub metadata: Metadata,
-    pub(super) request: Option<Arc<dyn Any + Send + Sync>>,
+    pub(super) request: Description,
 }
+
+/// What a request says [of itself](super::Request::describe_attempt): a value that it shares.
+pub type Description = Option<Arc<dyn Any + Send + Sync>>;
 
 impl Attempted {
     /// Returns the description that the request gives [of
@@ -127,7 +130,7 @@ pub enum AttemptEnd {
 /// The entries of one call, which are entries of the calls around it as well.
 #[derive(Debug, Default)]
 pub(super) struct Page {
-    entries: Mutex<Entries>,
+    entries: Mutex<LedgerEntries>,
     /// A call inside has waited for one of others.
     is_deferred: AtomicBool,
     outer: Option<Arc<Self>>,
@@ -137,12 +140,12 @@ pub(super) struct Page {
 
 /// Most calls are one attempt, which needs no list.
 #[derive(Clone, Debug, Default)]
-struct Entries {
+struct LedgerEntries {
     first: Option<Arc<LedgerEntry>>,
     more: Vec<Arc<LedgerEntry>>,
 }
 
-impl Entries {
+impl LedgerEntries {
     fn push(&mut self, entry: Arc<LedgerEntry>) {
         match &self.first {
             None => self.first = Some(entry),
@@ -248,7 +251,7 @@ impl Page {
     }
 
     /// Begins an attempt at the call of this page. Returns the page of what is inside it.
-    pub(super) fn begin(self: Arc<Self>, request: Option<Arc<dyn Any + Send + Sync>>) -> Arc<Self> {
+    pub(super) fn begin(self: Arc<Self>, request: Description) -> Arc<Self> {
         let own = self.add(Attempted {
             request,
             ..Attempted::default()

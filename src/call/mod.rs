@@ -14,7 +14,7 @@ mod request;
 mod service;
 mod witness;
 
-pub use self::attempts::{AttemptEnd, Attempted, Attempts};
+pub use self::attempts::{AttemptEnd, Attempted, Attempts, Description};
 pub use self::boundary::{BoxCallFuture, BoxCallService};
 pub(crate) use self::counted::Counted;
 pub use self::ending::{admit, end_after_response, ending_after_response, is_waiting, stays_open};

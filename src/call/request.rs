@@ -4,10 +4,7 @@
 //! Request  ->  Result<Request::Response, Error>
 //! ```
 
-use std::any::Any;
-use std::sync::Arc;
-
-use super::attempts::Attempts;
+use super::attempts::{Attempts, Description};
 use crate::call_kind::{CallKind, Origin};
 use crate::context::RunContext;
 use crate::error::{CallSite, Error, ErrorKind, Result};
@@ -107,7 +104,7 @@ pub trait Request: Clone + Send + Sync + 'static {
 
     /// Returns what the price of the call may depend on, for those who follow its
     /// [attempts](Self::attempts). Defaults to nothing.
-    fn describe_attempt(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+    fn describe_attempt(&self) -> Description {
         None
     }
 

@@ -20,6 +20,8 @@ pub struct LoopRules {
     pub at_limit: AtLimit,
     /// The model call beyond the limit.
     pub beyond_limit: BeyondLimit,
+    /// The last response of the model is no answer.
+    pub at_no_answer: AtNoAnswer,
 }
 
 /// The treatment of tool calls in a response that a callback returned instead of the model.
@@ -67,7 +69,8 @@ pub enum ToolFailure {
     /// The model reads the error, and may try again.
     #[default]
     TellModel,
-    /// The run fails with it; parallel calls are dropped.
+    /// The run fails with it; parallel calls that still run are dropped. One that asks or ends the
+    /// run at the same moment decides how the run ends.
     FailRun,
 }
 
@@ -120,4 +123,24 @@ pub enum BeyondLimit {
     /// another model call. Without a response the limit is reached; no `on_model_error` runs for
     /// that.
     AskBefore,
+}
+
+/// The action of an agent if the last response of its model is [no
+/// answer](crate::ModelResponse::no_answer): cut off, filtered, refused or empty.
+///
+/// An answer in a [format](crate::AgentRequest::with_answer_format) is repaired instead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AtNoAnswer {
+    /// It is returned, even if it is empty, with the end reason [`EndReason::NoAnswer`](crate::EndReason::NoAnswer), and logged
+    /// as a warning.
+    #[default]
+    Tell,
+    /// The model is asked again, up to this many times in a run. Each is a model call that counts
+    /// as an iteration. After that as with [`Tell`](Self::Tell).
+    AskAgain(u32),
+    /// The run fails with an error of kind [`InvalidAnswer`](crate::ErrorKind::InvalidAnswer), which
+    /// has the answer as [`InvalidAnswer`](crate::agent::InvalidAnswer), and the
+    /// [checkpoint](crate::Error::checkpoint).
+    Fail,
 }

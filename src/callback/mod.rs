@@ -85,8 +85,8 @@ pub use self::function::{
 };
 pub use self::list::Callbacks;
 pub use self::loop_rules::{
-    AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, LoopRules,
-    ToolCalls, ToolFailure, UnknownTool,
+    AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, AtLimit, AtNoAnswer, BeyondLimit,
+    LoopRules, ToolCalls, ToolFailure, UnknownTool,
 };
 pub(crate) use self::named_tool::NamedTool;
 pub(crate) use self::position::Position;
@@ -95,6 +95,7 @@ pub use self::service::CallbackService;
 pub(crate) use self::stack::{InAgent, Stacks, merged};
 pub use self::stack::{LayerInner, StackBuilder};
 pub(crate) use self::tree::Tree;
+pub use self::tree::at_no_answer;
 pub use self::wrap::{Next, Wrap, WrapService};
 
 /// Futures of the layers in this module.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use super::bundle::{Bundle, RunBundles};
 use super::list::Callbacks;
-use super::loop_rules::LoopRules;
+use super::loop_rules::{AtNoAnswer, LoopRules};
 use super::position::Position;
 use super::rules::{CallbackRules, Rules};
 use super::stack::Stacks;
@@ -21,6 +21,8 @@ impl CallbackTypes for OfCallbacks {
 pub(crate) struct Tree {
     /// The rules of the agent; `None` for the default.
     rules: Option<Arc<dyn Rules>>,
+    /// What agents without their own do at no answer, in place of what the rules say.
+    at_no_answer: Option<AtNoAnswer>,
     /// What is around each call, outside and inside the agent's own.
     pub(crate) around: Stacks,
     /// The observers of the agents around and of the run.
@@ -43,12 +45,14 @@ impl Tree {
     pub(crate) fn enter<'b>(
         around: &Inherited,
         rules: Option<&Arc<dyn Rules>>,
+        at_no_answer: Option<AtNoAnswer>,
         global: impl Iterator<Item = &'b Bundle>,
         of_run: Option<&RunBundles>,
     ) -> Inherited {
         let mut global = global.peekable();
         // Most agents add nothing: they share what is around them.
-        if rules.is_none() && global.peek().is_none() && of_run.is_none() {
+        let has_rules = rules.is_some() || at_no_answer.is_some();
+        if !has_rules && global.peek().is_none() && of_run.is_none() {
             return around.clone();
         }
         let mut tree = around.as_deref().cloned().unwrap_or_default();
@@ -56,6 +60,7 @@ impl Tree {
         if let Some(rules) = rules {
             tree.rules = Some(rules.clone());
         }
+        tree.at_no_answer = at_no_answer.or(tree.at_no_answer);
         // The run's are registered after the agent's, and a journal of the run is inside one of the
         // tree as well.
         for bundle in global {
@@ -106,7 +111,30 @@ impl Tree {
 
     /// Returns the rules of the loop of the current agent.
     pub(crate) fn loop_rules(context: &RunContext) -> LoopRules {
-        let rules = Self::of(context).and_then(|tree| tree.rules.as_ref());
-        rules.map_or_else(LoopRules::default, |rules| rules.agent_loop())
+        let Some(tree) = Self::of(context) else {
+            return LoopRules::default();
+        };
+        let rules = tree.rules.as_ref();
+        let mut rules = rules.map_or_else(LoopRules::default, |rules| rules.agent_loop());
+        rules.at_no_answer = tree.at_no_answer.unwrap_or(rules.at_no_answer);
+        rules
     }
+}
+
+/// Returns what the agent of a call does at no answer: for a layer that may have another answer
+/// instead, which an agent that accepts any has no use for.
+///
+/// ```
+/// use tower_agent::callback::{AtNoAnswer, at_no_answer};
+/// use tower_agent::{ModelRequest, ModelResponse, Request};
+///
+/// fn accepts(request: &ModelRequest, response: &ModelResponse) -> bool {
+///     let rule = at_no_answer(request.context());
+///     response.no_answer().is_none() || rule == AtNoAnswer::Tell
+/// }
+/// # drop(accepts);
+/// ```
+#[must_use]
+pub fn at_no_answer(context: &RunContext) -> AtNoAnswer {
+    Tree::loop_rules(context).at_no_answer
 }

@@ -23,12 +23,24 @@ pub(crate) struct Tally {
 struct Used {
     /// By the agent and everything inside it.
     all: Usage,
-    /// By the calls of the agent itself: an agent inside one of them tells of its own.
-    own: Usage,
-    /// The part of that of which the listeners were told.
+    /// By the agents inside its calls, which tell of it themselves.
+    inside: Usage,
+    /// The rest of which the listeners were told.
     told: Usage,
     /// The agent tells of it when its turn goes on or ends.
     is_in_turn: bool,
+}
+
+impl Used {
+    /// Returns what the calls of the agent itself have used.
+    fn own(&self) -> Usage {
+        self.all - self.inside
+    }
+
+    fn tell(&mut self) -> Usage {
+        let own = self.own();
+        own - std::mem::replace(&mut self.told, own)
+    }
 }
 
 #[derive(Default)]
@@ -71,16 +83,14 @@ impl Tally {
     pub(super) fn add_usage(&self, usage: Usage, is_own: bool) {
         let mut used = lock(&self.used);
         used.all += usage;
-        if is_own {
-            used.own += usage;
+        if !is_own {
+            used.inside += usage;
         }
     }
 
     /// Returns what the agent's own calls have used since this was asked last.
     pub(crate) fn untold_usage(&self) -> Usage {
-        let mut used = lock(&self.used);
-        let own = used.own;
-        own - std::mem::replace(&mut used.told, own)
+        lock(&self.used).tell()
     }
 
     /// The same, unless a turn runs that will ask.
@@ -89,8 +99,7 @@ impl Tally {
         if used.is_in_turn {
             return Usage::default();
         }
-        let own = used.own;
-        own - std::mem::replace(&mut used.told, own)
+        used.tell()
     }
 
     /// Sets whether a turn runs that asks for what is untold.
@@ -99,7 +108,7 @@ impl Tally {
     }
 
     fn own_usage(&self) -> Usage {
-        lock(&self.used).own
+        lock(&self.used).own()
     }
 
     /// Begins to count the attempts at the model call of another turn.

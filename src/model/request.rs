@@ -1,10 +1,9 @@
-use std::any::Any;
 use std::sync::Arc;
 
 use super::response::ModelResponse;
 use super::settings::Settings;
 use super::written::{Earlier, Written};
-use crate::call::{Attempts, CallKind, Extensions, Origin, Request};
+use crate::call::{Attempts, CallKind, Description, Extensions, Origin, Request};
 use crate::context::RunContext;
 use crate::error::Result;
 use crate::message::{MessageId, Messages, Metadata, Usage};
@@ -291,7 +290,7 @@ impl Request for ModelRequest {
         Some(&mut self.attempts)
     }
 
-    fn describe_attempt(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+    fn describe_attempt(&self) -> Description {
         Some(self.settings.clone())
     }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::{Counted, Origin};
 use crate::error::Result;
-use crate::message::{FinishReason, Message, Metadata, Part, Role, ToolCall, Usage};
+use crate::message::{FinishReason, Message, Metadata, NoAnswer, Part, Role, ToolCall, Usage};
 use crate::stream::{DeltaSender, Streamed};
 
 /// The response of a model call. Cloning is O(1).
@@ -80,6 +80,18 @@ impl ModelResponse {
             is_bare: true,
             counted: Counted::default(),
         }
+    }
+
+    /// Returns why the response is [no answer](Message::no_answer), if it is none. An empty one of a
+    /// callback is an answer: it wants to say nothing.
+    #[must_use]
+    pub fn no_answer(&self) -> Option<NoAnswer> {
+        let is_of_callback = matches!(
+            self.origin,
+            Origin::Before | Origin::After | Origin::Fallback
+        );
+        let why = self.message.no_answer();
+        why.filter(|why| *why != NoAnswer::Empty || !is_of_callback)
     }
 
     /// Creates a response of text only.

@@ -17,8 +17,9 @@ mod typed_response;
 
 pub use self::answer_format::{AnswerFormat, AnswerMode, InvalidAnswer};
 pub use self::request::AgentRequest;
-pub use self::response::{AgentResponse, EndReason};
+pub use self::response::AgentResponse;
 pub use self::saved_request::SavedRequest;
 pub use self::service::{AgentService, BoxAgent};
 pub use self::typed_response::TypedResponse;
 pub use crate::conversation::{Checkpoint, CheckpointHead};
+pub use crate::stream::EndReason;

@@ -12,7 +12,7 @@ use crate::error::{Error, Interrupt, Result};
 use crate::message::{
     FinishReason, Iter, Message, MessageId, Messages, NoAnswer, Part, Role, ToolCall, Usage,
 };
-use crate::stream::EventEmitter;
+use crate::stream::{EndReason, EventEmitter};
 
 /// The response of an agent call: the new messages, the usage, and why the run ended. Cloning is
 /// O(1).
@@ -63,26 +63,6 @@ impl fmt::Debug for SavedParts {
             .field("turn", &self.turn)
             .finish_non_exhaustive()
     }
-}
-
-/// Why an agent ended.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum EndReason {
-    /// The model gave its final answer.
-    Completed,
-    /// `stop_when` returned `true`; or, for a team, `until` did or [an agent
-    /// escalated](crate::RunContext::escalate).
-    StopCondition,
-    /// A callback returned [`Error::end_invocation`](crate::Error::end_invocation).
-    EndedByCallback,
-    /// The agent waits on these interrupts; a new run can [resume](super::AgentRequest::resume) it.
-    Interrupted(Arc<[Interrupt]>),
-    /// The limit of model calls was reached.
-    IterationLimit,
-    /// The last response of the model, or of a member of a team, is no answer; see
-    /// [`AtNoAnswer`](crate::agent::AtNoAnswer).
-    NoAnswer(NoAnswer),
 }
 
 impl EndReason {

@@ -1,8 +1,9 @@
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use super::response::{AgentResponse, EndReason};
+use super::response::AgentResponse;
 use crate::error::Result;
+use crate::stream::EndReason;
 
 /// The response of a run that was asked for a `T`.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 
+use super::end_reason::EndReason;
 use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind, Interrupt};
 use crate::message::{FinishReason, Part, ProviderData, Usage};
@@ -115,8 +116,11 @@ pub enum EventKind {
         /// The run's id.
         run: Arc<str>,
     },
-    /// The run has completed. The last event.
-    RunFinished,
+    /// The run has ended with a response. The last event.
+    RunFinished {
+        /// Why it ended.
+        reason: EndReason,
+    },
     /// The run was interrupted. The last event.
     RunInterrupted {
         /// The interrupts that it waits on.

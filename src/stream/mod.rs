@@ -44,6 +44,7 @@ mod consumer_wait;
 mod delta;
 mod delta_sender;
 mod emitter;
+mod end_reason;
 mod event;
 mod event_stream;
 mod listeners;
@@ -60,6 +61,7 @@ pub use self::consumer_wait::ConsumerWait;
 pub use self::delta::Delta;
 pub use self::delta_sender::{DeltaSender, channel};
 pub(crate) use self::emitter::EventEmitter;
+pub use self::end_reason::EndReason;
 pub use self::event::{
     CallbackNote, Decision, Event, EventKind, FailedAttempt, Invocation, NextAttempt,
     ToolCallResult, ToolCallStart,

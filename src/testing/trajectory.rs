@@ -157,7 +157,7 @@ impl Trajectory {
                     calls.retain(|call| call.message != *message);
                 }
                 EventKind::RunStarted { .. }
-                | EventKind::RunFinished
+                | EventKind::RunFinished { .. }
                 | EventKind::RunInterrupted { .. }
                 | EventKind::RunFailed { .. }
                 | EventKind::AgentStarted

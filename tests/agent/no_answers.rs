@@ -1,13 +1,16 @@
 //! Last responses of a model that are no answer.
 
+use futures::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use test_support::team::agent;
 use tower_agent::agent::{AnswerFormat, AnswerMode, AtNoAnswer, InvalidAnswer};
 use tower_agent::callback::{after_model, before_model};
+use tower_agent::compat::Semantics;
 use tower_agent::message::{NoAnswer, ToolCall};
 use tower_agent::model::FinishReason;
+use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Checkpoint, EndReason, ErrorKind, Message,
@@ -293,5 +296,73 @@ async fn a_typed_answer_that_was_cut_off_is_none_even_if_it_can_be_read() {
         assert_eq!(error.kind(), ErrorKind::InvalidAnswer);
         let invalid = error.downcast_ref::<InvalidAnswer>().unwrap();
         assert!(invalid.problem.starts_with("the "), "{error}");
+    }
+}
+
+/// What an agent does at no answer holds for those inside it that do not say otherwise.
+#[tokio::test]
+async fn the_agents_inside_do_as_the_one_around_them() {
+    let fails = AtNoAnswer::Fail;
+    let inner = |own: Option<AtNoAnswer>| {
+        let inner = Agent::builder(ScriptedModel::new([Turn::from_text("")])).name("inner");
+        let inner = match own {
+            Some(own) => inner.at_no_answer(own),
+            None => inner,
+        };
+        inner.build().unwrap()
+    };
+    let mut semantics = Semantics::default();
+    semantics.run.at_no_answer = fails;
+    for (own, is_failed) in [(None, true), (Some(AtNoAnswer::Tell), false)] {
+        let asks =
+            || ScriptedModel::new([Turn::tool("transfer_to_agent", json!({ "agent": "inner" }))]);
+        let agents = [
+            Agent::builder(asks())
+                .at_no_answer(fails)
+                .sub_agent(inner(own))
+                .build(),
+            Agent::builder(asks())
+                .semantics(semantics)
+                .sub_agent(inner(own))
+                .build(),
+            Agent::sequential("team")
+                .at_no_answer(fails)
+                .agent(inner(own))
+                .build(),
+            Agent::parallel("team")
+                .at_no_answer(fails)
+                .agent(inner(own))
+                .build(),
+        ];
+        for agent in agents {
+            let result = agent.unwrap().run("?").await;
+            let kind = result.as_ref().map_err(|error| error.kind()).err();
+            assert_eq!(
+                kind,
+                is_failed.then_some(ErrorKind::InvalidAnswer),
+                "{own:?}"
+            );
+        }
+        let asks = Turn::tool("inner", json!({ "request": "?" }));
+        let model = ScriptedModel::new([asks, Turn::from_text("Hm.")]);
+        let outer = Agent::builder(model.clone()).at_no_answer(fails);
+        let outer = outer.tool(inner(own).into_tool("Knows."));
+        outer.build().unwrap().run("?").await.unwrap();
+        let messages = model.requests()[1].messages().clone();
+        let result = messages.iter().flat_map(Message::tool_results).next();
+        assert_eq!(result.unwrap().is_error, is_failed, "{own:?}");
+    }
+}
+
+/// The last event says it, to whoever reads the stream alone.
+#[tokio::test]
+async fn the_end_of_a_stream_says_why() {
+    for (turn, why) in kinds() {
+        let agent = asked(&ScriptedModel::new([turn]), AtNoAnswer::Tell);
+        let events: Vec<_> = agent.stream("?").collect().await;
+        let EventKind::RunFinished { reason } = &events.last().unwrap().kind else {
+            panic!("{events:?}");
+        };
+        assert_eq!(reason, &EndReason::NoAnswer(why));
     }
 }

@@ -61,7 +61,7 @@ pub fn check(events: &[Event], response: Result<AgentResponse>) -> Result<AgentR
             assert!(from_tool.len() <= 1, "{from_tool:?}");
             assert!(matches!(
                 events.last().unwrap().kind,
-                EventKind::RunFinished
+                EventKind::RunFinished { .. }
             ));
         }
         Err(error) => {

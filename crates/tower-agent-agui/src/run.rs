@@ -360,7 +360,9 @@ fn is_last(event: &Event) -> bool {
 fn is_end(event: &stream::Event) -> bool {
     matches!(
         event.kind,
-        EventKind::RunFinished | EventKind::RunInterrupted { .. } | EventKind::RunFailed { .. }
+        EventKind::RunFinished { .. }
+            | EventKind::RunInterrupted { .. }
+            | EventKind::RunFailed { .. }
     )
 }
 

@@ -34,7 +34,7 @@ fn place(id: &str) -> &str {
 fn word(event: &Event) -> String {
     match &event.kind {
         EventKind::RunStarted { .. } => "run".into(),
-        EventKind::RunFinished => "finished".into(),
+        EventKind::RunFinished { .. } => "finished".into(),
         EventKind::RunInterrupted { .. } => "interrupted".into(),
         EventKind::RunFailed { error } => format!("failed: {}", error.kind()),
         EventKind::AgentStarted => format!("> {}", event.invocation.path),

@@ -299,7 +299,7 @@ async fn the_checkpoint_at_the_last_event_is_that_of_the_end_however_full_the_qu
             let (kind, at_the_end) = last.unwrap();
             let waits = match kind {
                 EventKind::RunInterrupted { interrupts } => interrupts.len(),
-                EventKind::RunFinished | EventKind::RunFailed { .. } => 0,
+                EventKind::RunFinished { .. } | EventKind::RunFailed { .. } => 0,
                 other => panic!("{other:?}"),
             };
             assert_eq!(at_the_end.head.interrupts.len(), waits, "{end}, {count}");

@@ -153,7 +153,7 @@ async fn the_last_event_is_the_end_although_tasks_still_emit() {
     }
     while let Some(Some(event)) = run.next().now_or_never() {
         events.push(event);
-        if matches!(events.last().unwrap().kind, EventKind::RunFinished) {
+        if matches!(events.last().unwrap().kind, EventKind::RunFinished { .. }) {
             break;
         }
     }

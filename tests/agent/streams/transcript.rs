@@ -138,7 +138,9 @@ fn check(agent: &Agent, side_by_side: bool) -> Result<(), TestCaseError> {
     let terminal = |event: &Event| {
         matches!(
             event.kind,
-            EventKind::RunFinished | EventKind::RunFailed { .. } | EventKind::RunInterrupted { .. }
+            EventKind::RunFinished { .. }
+                | EventKind::RunFailed { .. }
+                | EventKind::RunInterrupted { .. }
         )
     };
     prop_assert_eq!(events.iter().filter(|event| terminal(event)).count(), 1);

@@ -43,7 +43,7 @@
 //!
 //! | agent event | client events |
 //! |---|---|
-//! | run started, finished, failed | `RUN_STARTED`, `RUN_FINISHED` with the token usage, `RUN_ERROR` with a code and a [message for the client](crate::AgUiBuilder::failure_message) |
+//! | run started, finished, failed | `RUN_STARTED`, `RUN_FINISHED` with the token usage, and where the run has no whole answer with the result `{"endReason", "message"}`, whose `endReason` is `cut_off`, `filtered`, `refused` or `empty`, `iteration_limit`, `stop_condition` or `ended_by_callback`; `RUN_ERROR` with a code and a [message for the client](crate::AgUiBuilder::failure_message) |
 //! | run interrupted | `STATE_SNAPSHOT`, `MESSAGES_SNAPSHOT`, `RUN_FINISHED` with the interrupts. If it waits only for tools of the client, with the pending calls instead; a client that does not declare version 1.0 receives no such list, because it would reject it and finds the calls itself. Interrupts [for a role](tower_agent::Interrupt::for_role) that the client does not have are left out: it receives an `ACTIVITY_SNAPSHOT` of type `WAITING` instead, with the content `{"for": [{"role", "toolCallId"}]}`, and can go on |
 //! | run started, after somebody else has [answered](crate::AgUi::answer) or [another device](crate#several-devices) has gone on | a `MESSAGES_SNAPSHOT` with what the client has missed, and the activity `WAITING` without anybody to wait for |
 //! | agent entered, left | for an agent used as a tool `SUBAGENT_STARTED`, `SUBAGENT_FINISHED`, `SUBAGENT_ERROR`, and its events carry its id; nothing for an agent that continues a conversation |

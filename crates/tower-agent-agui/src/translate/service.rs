@@ -15,9 +15,10 @@ use crate::wire::{
     RunOutcome, RunStarted, SubagentOutcome, SubagentStarted, TextRole, TokenUsage,
 };
 use crate::{client_tool, conversation};
+use tower_agent::agent::EndReason;
 use tower_agent::callback::LayerInner;
 use tower_agent::error::{Error, ErrorKind, Result, panic_message};
-use tower_agent::message::{IdPart, Part};
+use tower_agent::message::{IdPart, NoAnswer, Part};
 use tower_agent::stream::{self, EventKind, Invocation};
 
 /// The type of the activity of a thread that waits for somebody else than its client.
@@ -101,7 +102,11 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
                 out.push(waiting(run, &[]));
             }
         }
-        EventKind::RunFinished => out.push(finished(run, None)),
+        EventKind::RunFinished { reason } => {
+            let mut finished = finished(run, None);
+            finished.result = unfinished(&reason);
+            out.push(finished.into());
+        }
         EventKind::RunInterrupted {
             interrupts: pending,
         } => interrupted(run, &pending, out),
@@ -190,11 +195,39 @@ fn started(run: &TranslateRun) -> Event {
     started.into()
 }
 
-fn finished(run: &TranslateRun, outcome: Option<RunOutcome>) -> Event {
+fn finished(run: &TranslateRun, outcome: Option<RunOutcome>) -> RunFinished {
     let input = &run.input;
     let mut finished = RunFinished::new(input.thread_id.clone(), input.run_id.clone());
     finished.outcome = outcome;
-    finished.with_usage(usage(run)).into()
+    finished.with_usage(usage(run))
+}
+
+/// Returns what a client is told of a run that has ended otherwise than with a whole answer. The
+/// protocol has no outcome for that: what its clients give to the application is the result.
+fn unfinished(reason: &EndReason) -> Option<Value> {
+    let (reason, message) = match reason {
+        EndReason::Completed | EndReason::Interrupted(_) => return None,
+        EndReason::NoAnswer(why) => (no_answer(*why), Some(why.to_string())),
+        EndReason::StopCondition => ("stop_condition", None),
+        EndReason::EndedByCallback => ("ended_by_callback", None),
+        EndReason::IterationLimit => ("iteration_limit", None),
+        _ => ("other", None),
+    };
+    let mut result = json!({ "endReason": reason });
+    if let Some(message) = message {
+        result["message"] = message.into();
+    }
+    Some(result)
+}
+
+fn no_answer(why: NoAnswer) -> &'static str {
+    match why {
+        NoAnswer::CutOff => "cut_off",
+        NoAnswer::Filtered => "filtered",
+        NoAnswer::Refused => "refused",
+        NoAnswer::Empty => "empty",
+        _ => "no_answer",
+    }
 }
 
 fn usage(run: &TranslateRun) -> Option<TokenUsage> {
@@ -244,7 +277,7 @@ fn interrupted(
     } else {
         RunOutcome::Interrupt { interrupts }
     };
-    out.push(finished(run, Some(outcome)));
+    out.push(finished(run, Some(outcome)).into());
 }
 
 /// Returns the activity that shows whom the thread waits for: nobody if there are no questions. It

@@ -121,7 +121,7 @@ fn a_worker() {
                     .on_event(async |_, event| match event.kind {
                         EventKind::RunFailed { error } => report(&error.to_string()),
                         EventKind::RunInterrupted { .. } => report("interrupted"),
-                        EventKind::RunFinished => report("finished"),
+                        EventKind::RunFinished { .. } => report("finished"),
                         _ => {}
                     })
             }

@@ -18,8 +18,11 @@
 //!
 //! The next model is called after an error of a [retryable](tower_agent::ErrorKind::is_retryable)
 //! kind (whether or not retrying the same model would have helped; panics included), and when the
-//! conversation is too long for the model. [`fall_back_if`](Fallback::fall_back_if) replaces this
-//! rule. There is no fallback after an abort, an interrupt or an end of the invocation, and none
+//! conversation is too long for the model. It is also called where the agent does not accept a
+//! response that is [no answer](tower_agent::ModelResponse::no_answer), by its
+//! [`AtNoAnswer`](tower_agent::agent::AtNoAnswer): cut off, filtered, refused or empty. The agent
+//! gets the last such response, and asks again or fails. [`fall_back_if`](Fallback::fall_back_if)
+//! replaces this rule. There is no fallback after an abort, an interrupt or an end of the invocation, and none
 //! after output was streamed unless [`restart_streams`](Fallback::restart_streams) is set; the
 //! stream then emits [`AttemptDiscarded`](tower_agent::stream::EventKind::AttemptDiscarded).
 //!

@@ -10,6 +10,7 @@ use tower::Service;
 use tower::util::{Oneshot, ServiceExt};
 
 use tower_agent::call::{BoxCallFuture, Request, admit, tell_failure};
+use tower_agent::callback::{AtNoAnswer, at_no_answer};
 use tower_agent::error::{CallSite, Error, ErrorKind, Result};
 use tower_agent::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
 use tower_agent::stream::NextAttempt;
@@ -39,7 +40,8 @@ impl Fallback {
     pub fn new(model: impl ModelService) -> Self {
         let falls_back = ErrorPredicate::new(|error| {
             let kind = error.kind();
-            error.is_retryable() || kind.is_retryable() || kind == ErrorKind::ContextLength
+            let is_of_model = matches!(kind, ErrorKind::ContextLength | ErrorKind::InvalidAnswer);
+            error.is_retryable() || kind.is_retryable() || is_of_model
         });
         let plan = FallbackPlan {
             others: Vec::new(),
@@ -70,7 +72,8 @@ impl Fallback {
     }
 
     /// Sets the errors after which the next model is called. `predicate` is never called for an
-    /// abort, an interrupt or an end of the invocation.
+    /// abort, an interrupt or an end of the invocation. A response that is no answer, where the agent
+    /// does not accept one, is an error of kind [`InvalidAnswer`](ErrorKind::InvalidAnswer) to it.
     #[must_use]
     pub fn fall_back_if(
         mut self,
@@ -152,12 +155,16 @@ impl Future for ResponseFuture {
                 Projected::First { future } => ready!(future.poll(cx)),
                 Projected::Other { future } => ready!(future.poll(cx)),
             };
-            match result {
-                Ok(response) => return Poll::Ready(Ok(response)),
-                Err(error) => match this.progress.next(error) {
-                    Ok(future) => this.state.set(FallbackState::Other { future }),
-                    Err(error) => return Poll::Ready(Err(error)),
+            let next = match result {
+                Ok(response) => match this.progress.rejected(&response) {
+                    None => return Poll::Ready(Ok(response)),
+                    Some(error) => this.progress.next(error),
                 },
+                Err(error) => this.progress.next(error),
+            };
+            match next {
+                Ok(future) => this.state.set(FallbackState::Other { future }),
+                Err(error) => return Poll::Ready(Err(error)),
             }
         }
     }
@@ -171,6 +178,22 @@ struct FallbackProgress {
 }
 
 impl FallbackProgress {
+    /// Returns the error that stands for a response which is no answer, if the agent does not accept
+    /// one and another model may answer.
+    fn rejected(&self, response: &ModelResponse) -> Option<Error> {
+        let why = response.no_answer()?;
+        let is_last = self.errors.len() == self.plan.others.len();
+        let is_shown = self.request.is_committed() && !self.plan.restart_streams;
+        if is_last || is_shown || at_no_answer(self.request.context()) == AtNoAnswer::Tell {
+            return None;
+        }
+        let message = format!("the model gave no answer: {why}");
+        let error = Error::new(ErrorKind::InvalidAnswer, message);
+        // A predicate that panics fails the call.
+        let accepts = matches!(self.plan.falls_back.holds(&error), Ok(false));
+        (!accepts).then_some(error)
+    }
+
     /// Returns the call of the next model, or the error for the caller.
     fn next(&mut self, error: Error) -> Result<Oneshot<BoxModel, ModelRequest>> {
         // An ending holds for the whole run: another model must not undo it. It is never shown to

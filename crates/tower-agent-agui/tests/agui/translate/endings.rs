@@ -3,14 +3,16 @@
 use futures::{FutureExt, StreamExt};
 use serde_json::json;
 use tower_agent::callback::before_tool;
+use tower_agent::model::FinishReason;
 use tower_agent::stream::EventKind as Told;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, BoxError, Error, ErrorKind, Interrupt, Recovery, Result, Tool, Usage,
+    Action, Agent, BoxError, Error, ErrorKind, Interrupt, ModelResponse, Recovery, Result, Tool,
+    Usage,
 };
 use tower_agent_agui::{
-    AgUiBuilder, Event, TranslateRequest, TranslateResponse, after_translate, before_translate,
-    on_translate_error, wrap_translate,
+    AgUi, AgUiBuilder, Event, TranslateRequest, TranslateResponse, after_translate,
+    before_translate, on_translate_error, wrap_translate,
 };
 
 use super::{customs, error, input, names, open, presets, run, text};
@@ -421,4 +423,29 @@ fn a_stream_that_is_not_read_stops_the_model() {
     // The number of waiting events is bounded.
     assert!(watched.deltas() <= 10 + 16, "{}", watched.deltas());
     assert_eq!(watched.alive(), 1);
+}
+
+/// A client reads the end of the run, and not how each step has ended.
+#[test]
+fn a_client_is_told_why_a_run_has_no_whole_answer() {
+    let finished = |turn: Turn| {
+        let agent = Agent::builder(ScriptedModel::new([turn])).build().unwrap();
+        let sent = run(&AgUi::new(agent), input());
+        crate::rules::check("t", "r", &super::wire(&sent)).unwrap();
+        super::wire(&sent).pop().unwrap()
+    };
+    let cut = |reason| Turn::response(ModelResponse::from_text("Hal").with_finish_reason(reason));
+    for (turn, reason) in [
+        (cut(FinishReason::Length), "cut_off"),
+        (cut(FinishReason::ContentFilter), "filtered"),
+        (cut(FinishReason::Refusal), "refused"),
+        (Turn::from_text(""), "empty"),
+    ] {
+        let last = finished(turn);
+        assert_eq!(last["type"], "RUN_FINISHED");
+        assert_eq!(last["result"]["endReason"], reason);
+        assert!(last["result"]["message"].is_string(), "{last}");
+    }
+    let whole = finished(Turn::from_text("All of it."));
+    assert_eq!(whole.get("result"), None);
 }

@@ -144,7 +144,7 @@ fn check_run(case: &Case, run: &Run) -> Result<(), TestCaseError> {
         let is_end = |event: &&Event| {
             matches!(
                 event.kind,
-                EventKind::RunFinished
+                EventKind::RunFinished { .. }
                     | EventKind::RunFailed { .. }
                     | EventKind::RunInterrupted { .. }
             )

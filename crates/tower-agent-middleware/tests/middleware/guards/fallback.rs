@@ -5,9 +5,15 @@ use std::time::Duration;
 use futures::FutureExt;
 use serde_json::json;
 use tower::{Service, ServiceBuilder};
+use tower_agent::agent::AtNoAnswer;
 use tower_agent::callback::before_model;
+use tower_agent::message::NoAnswer;
+use tower_agent::model::FinishReason;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
-use tower_agent::{Agent, Error, ErrorKind, Interrupt, Message, ModelRequest, Settings, Usage};
+use tower_agent::{
+    Agent, EndReason, Error, ErrorKind, Interrupt, Message, ModelRequest, ModelResponse, Settings,
+    Usage,
+};
 use tower_agent_middleware::fallback::{Fallback, ModelsFailed};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
@@ -402,4 +408,93 @@ async fn each_other_model_is_traced() {
     let expected =
         "message=falling back to next model call=model call asked=1 of=3 kind=overloaded";
     assert_eq!(traces.take(), [expected]);
+}
+
+/// The ways in which a model gives no answer.
+fn no_answers() -> Vec<Turn> {
+    let ends = |text: &str, reason| {
+        Turn::response(ModelResponse::from_text(text).with_finish_reason(reason))
+    };
+    vec![
+        ends("It is", FinishReason::Length),
+        ends("", FinishReason::ContentFilter),
+        ends("No.", FinishReason::Refusal),
+        Turn::from_text(" "),
+    ]
+}
+
+/// What counts as an answer is the agent's rule: where it accepts any, the first model's stands.
+#[tokio::test]
+async fn the_next_model_is_asked_where_the_agent_accepts_no_such_answer() {
+    for (at, falls_back) in [
+        (AtNoAnswer::Tell, false),
+        (AtNoAnswer::AskAgain(0), true),
+        (AtNoAnswer::AskAgain(1), true),
+        (AtNoAnswer::Fail, true),
+    ] {
+        for turn in no_answers() {
+            for is_streamed in [false, true] {
+                let usage = Usage::new(10, 2);
+                let first = ScriptedModel::new([turn.clone().usage(usage)]);
+                let second = ScriptedModel::new([Turn::from_text("It is 5.").usage(usage)]);
+                let model = Fallback::new(first.clone()).or(second.clone());
+                let agent = Agent::builder(model.restart_streams(true)).at_no_answer(at);
+                let agent = agent.build().unwrap();
+                let response = if is_streamed {
+                    agent.stream("?").response().await.unwrap()
+                } else {
+                    agent.run("?").await.unwrap()
+                };
+                first.assert_done();
+                assert_eq!(second.requests().len(), usize::from(falls_back), "{at:?}");
+                let is_whole = response.end_reason() == &EndReason::Completed;
+                assert_eq!(is_whole, falls_back, "{at:?}");
+                // What was refused was paid for.
+                let calls = 1 + u64::from(falls_back);
+                assert_eq!(response.usage().total(), 12 * calls, "{at:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_next_model_or_after_output_the_agent_gets_what_there_is() {
+    for turn in no_answers() {
+        let model = || ScriptedModel::new([turn.clone()]);
+        let agent = Agent::builder(Fallback::new(model()).or(model()))
+            .at_no_answer(AtNoAnswer::AskAgain(0))
+            .build()
+            .unwrap();
+        let response = agent.run("?").await.unwrap();
+        assert!(response.no_answer().is_some());
+
+        // Where something was shown, another answer would be a second one.
+        let (first, second) = (model(), saying("It is 5."));
+        let agent = Agent::builder(Fallback::new(first).or(second.clone()))
+            .at_no_answer(AtNoAnswer::AskAgain(0))
+            .build()
+            .unwrap();
+        let response = agent.stream("?").response().await.unwrap();
+        let is_shown = !response.text().is_empty() && second.requests().is_empty();
+        assert_eq!(response.no_answer().is_some(), is_shown);
+    }
+}
+
+/// The error of the call says what became of each model, and a predicate decides about it.
+#[tokio::test]
+async fn a_missing_answer_is_an_error_among_the_others() {
+    let agent = |only_busy: bool| {
+        let mut model = Fallback::new(saying("")).or(failing(busy()));
+        if only_busy {
+            model = model.fall_back_if(|error| error.kind() == ErrorKind::Overloaded);
+        }
+        let agent = Agent::builder(model).at_no_answer(AtNoAnswer::AskAgain(0));
+        agent.build().unwrap()
+    };
+    let error = agent(false).run("?").await.unwrap_err();
+    let failed = error.downcast_ref::<ModelsFailed>().unwrap();
+    let kinds: Vec<_> = failed.errors().iter().map(Error::kind).collect();
+    assert_eq!(kinds, [ErrorKind::InvalidAnswer, ErrorKind::Overloaded]);
+    let response = agent(true).run("?").await.unwrap();
+    assert_eq!(response.end_reason(), &EndReason::NoAnswer(NoAnswer::Empty));
 }

@@ -26,6 +26,8 @@ fn agent(log: &Log, model: &ScriptedModel, account: &Account) -> AgentBuilder {
     Agent::builder(model.clone())
         .instructions("Look about.")
         .settings(settings)
+        // With a condition that may end the run, a tool is forced in each step.
+        .stop_when(|_| false)
         .tool(log.tool("look"))
         .global_callbacks(Budget::of(account.clone()))
 }

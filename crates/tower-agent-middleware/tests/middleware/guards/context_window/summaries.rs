@@ -396,7 +396,7 @@ async fn a_stream_has_one_answer_and_one_that_is_dropped_in_a_summary_ends() {
             EventKind::TextDelta { text: more, .. } if &*event.invocation.path == "reader" => {
                 text += more
             }
-            EventKind::RunFinished => finished += 1,
+            EventKind::RunFinished { .. } => finished += 1,
             _ => {}
         }
     }
