@@ -187,6 +187,38 @@ impl<'m> Prompt<'m> {
         if self.total > bounds.cut_to {
             self.leave_out();
         }
+        if self.total > bounds.max {
+            self.shorten_last_step();
+        }
+    }
+
+    /// Shortens the results of the last step, the longest first. The model goes on from them, so
+    /// that none is left out.
+    fn shorten_last_step(&mut self) {
+        let is_result = |entry: &&PromptEntry<'_>| entry.message.role() == Role::Tool;
+        let count = self.entries.iter().rev().take_while(is_result).count();
+        let from = self.entries.len() - count;
+        let shown: u64 = self.entries[from..].iter().map(|entry| entry.tokens).sum();
+        let others = self.total.saturating_sub(shown);
+        let mut room = self.cutting.bounds.cut_to.saturating_sub(others);
+        let mut results: Vec<_> = self.entries[from..].iter_mut().collect();
+        // What a short one leaves of its share is for those that are longer.
+        results.sort_by_key(|entry| entry.tokens);
+        let mut left = count as u64;
+        for entry in results {
+            let share = room / left;
+            if entry.tokens > share {
+                let shorter = with_short_results(entry.message, share, entry.tokens);
+                let tokens = (self.cutting.count)(&shorter);
+                if tokens < entry.tokens {
+                    entry.tokens = tokens;
+                    entry.cleared = Some(shorter);
+                }
+            }
+            room = room.saturating_sub(entry.tokens);
+            left -= 1;
+        }
+        self.total = self.sum();
     }
 
     /// Replaces old results by notes until the prompt is short enough.
@@ -410,6 +442,47 @@ pub(super) fn note(can_look_back: bool) -> Message {
     }
     text.push(']');
     Message::user(text)
+}
+
+/// Returns a message with the beginnings and the ends of its results, in about so many tokens of
+/// those that it has.
+fn with_short_results(message: &Message, share: u64, tokens: u64) -> Message {
+    let mut short = message.clone();
+    for part in short.parts_mut() {
+        let Part::ToolResult(result) = part else {
+            continue;
+        };
+        for part in &mut result.parts {
+            if let Part::Text(text) = part {
+                let kept = text.text.len() as u128 * u128::from(share) / u128::from(tokens.max(1));
+                // No larger than the length that it was made from.
+                let kept = usize::try_from(kept).unwrap_or_default();
+                text.text = ends_of(&text.text, kept.saturating_sub(SHORTENED.len() + 20));
+            }
+        }
+    }
+    short
+}
+
+/// Follows the number of bytes that are missing in a result.
+const SHORTENED: &str = " bytes were left out here, since there is no room for the whole result: ask for less at once.]";
+
+/// Returns the beginning and the end of a text, in so many bytes, and a note between them.
+fn ends_of(text: &str, bytes: usize) -> String {
+    let mut head = bytes / 2;
+    while !text.is_char_boundary(head) {
+        head -= 1;
+    }
+    let mut tail = text.len().saturating_sub(bytes / 2).max(head);
+    while !text.is_char_boundary(tail) {
+        tail += 1;
+    }
+    let missing = tail - head;
+    format!(
+        "{}\n[{missing}{SHORTENED}\n{}",
+        &text[..head],
+        &text[tail..]
+    )
 }
 
 /// Returns a message with notes in place of its results. It keeps its id, and each result its call.

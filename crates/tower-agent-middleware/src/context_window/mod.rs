@@ -12,6 +12,8 @@
 //! 2. If that is not enough, the oldest messages are left out, and the model reads that they were,
 //!    or a [summary](ContextWindow::summariser) of them. A tool call and its results go together.
 //!    The instructions, the last message of the user and the last step of the model stay.
+//! 3. If that step alone has more than there is room for, its results are shortened, the longest
+//!    first: the model reads their beginnings and ends, and how much is missing between.
 //!
 //! Only the request is shortened: the transcript, checkpoints and sessions keep every message.
 //!
@@ -295,6 +297,16 @@ impl ContextWindow {
     }
 }
 
+/// Returns the error of a prompt that is too long, and of which nothing may be left out.
+fn nothing_left(error: &Error, tokens: u64) -> Error {
+    let message = format!(
+        "{}; the window can leave nothing out of these {tokens} tokens: shorten the instructions, \
+         the tools, the last message of the user or the arguments of the last step",
+        error.message()
+    );
+    error.clone().with_message(message)
+}
+
 /// Puts what was looked for into the results of `look_back`.
 fn show_what_was_looked_for(request: &mut ModelRequest) {
     if !look_back::is_offered(request) {
@@ -385,7 +397,7 @@ impl Callback<ModelRequest> for ContextWindow {
         let messages = request.messages().clone();
         // Without another summary: the next call makes it, with the limit that is known then.
         let Some(shorter) = Prompt::new(&messages, &tokens, cutting, None).shortened() else {
-            return Ok(Recovery::Propagate);
+            return Ok(Recovery::Fail(nothing_left(error, tokens.total())));
         };
         replace(request, shorter);
         request.extensions_mut().insert(Recovered);

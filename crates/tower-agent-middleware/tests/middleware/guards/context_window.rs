@@ -399,3 +399,125 @@ async fn what_a_callback_adds_for_one_call_does_not_push_the_question_out() {
     assert!(shown.contains(&messages[0]), "{shown:?}");
     assert_eq!(shown.last(), messages.last());
 }
+
+/// A conversation whose last step has results of these sizes.
+fn last_step(sizes: &[usize]) -> Vec<Message> {
+    conversation(&[Step::Calls(vec![50]), Step::Calls(sizes.to_vec())])
+}
+
+fn results(messages: &[Message]) -> Vec<String> {
+    let results = messages.iter().flat_map(Message::tool_results);
+    results.map(ToolResult::text).collect()
+}
+
+/// The model goes on from the last step, of which nothing is left out.
+#[tokio::test]
+async fn a_step_that_is_larger_than_the_window_is_shortened() {
+    let window = ContextWindow::new(3000).cut_to(2000).count_tokens(tokens);
+    for sizes in [
+        vec![9000],
+        vec![100, 9000],
+        vec![9000, 100, 9000],
+        vec![2900, 2900, 2900],
+    ] {
+        let messages = last_step(&sizes);
+        let shown = sent(&window, &messages).await;
+        assert!(total(&shown) <= 2000, "{sizes:?}: {}", total(&shown));
+        let read = results(&shown);
+        let read = &read[read.len() - sizes.len()..];
+        for (text, size) in read.iter().zip(&sizes) {
+            if *size == 100 {
+                assert_eq!(text.len(), 100);
+                continue;
+            }
+            assert!(text.starts_with("rrr") && text.ends_with("rrr"), "{text}");
+            // The note says how much is missing.
+            let kept = text.matches('r').count() - SHORTENED.matches('r').count();
+            assert!(
+                text.contains(&format!("[{}{SHORTENED}", size - kept)),
+                "{text}"
+            );
+            assert!(text.len() > 400, "{sizes:?}: {}", text.len());
+        }
+        assert_answered(&Messages::from(shown.clone()));
+
+        // What it was shortened to once is what the next calls read.
+        let mut longer = messages.clone();
+        longer.push(Message::assistant("Hm.").with_id("hm"));
+        longer.push(Message::user("Well?").with_id("well"));
+        assert!(
+            is_prefix(&shown, &sent(&window, &longer).await),
+            "{sizes:?}"
+        );
+    }
+}
+
+const SHORTENED: &str = " bytes were left out here, since there is no room for the whole result: \
+                         ask for less at once.]";
+
+#[tokio::test]
+async fn a_result_is_shortened_between_characters() {
+    let window = ContextWindow::new(2000).cut_to(1000).count_tokens(tokens);
+    for size in 2990..3000 {
+        let mut messages = last_step(&[1]);
+        let text = format!("{}{}", "x".repeat(size % 10), "\u{20ac}".repeat(1000));
+        let call = messages[3].tool_calls().next().unwrap().clone();
+        let result = ToolResult::new(&call, [Part::from_text(text)]);
+        messages[4] = Message::tool(result).with_id("r");
+        let shown = sent(&window, &messages).await;
+        assert!(total(&shown) <= 1000, "{}", total(&shown));
+        let read = results(&shown).pop().unwrap();
+        assert!(read.ends_with('\u{20ac}'), "{read}");
+    }
+}
+
+/// The model may have less room than the window was told.
+#[tokio::test]
+async fn a_step_that_the_model_finds_too_long_is_shortened_once_more() {
+    for is_streamed in [false, true] {
+        let too_long = Turn::error(Error::new(ErrorKind::ContextLength, "too long"));
+        let model = ScriptedModel::new([
+            Turn::tool("read", json!(null)),
+            too_long,
+            Turn::from_text("Read."),
+        ]);
+        let agent = Agent::builder(model.clone())
+            .tool(Tool::function("read", "Reads.", |_: Value| {
+                "r".repeat(9000)
+            }))
+            .on_model(ContextWindow::new(100_000).count_tokens(tokens))
+            .build()
+            .unwrap();
+        let response = if is_streamed {
+            agent.stream("?").response().await.unwrap()
+        } else {
+            agent.run("?").await.unwrap()
+        };
+        assert_eq!(response.text(), "Read.");
+        let sizes: Vec<_> = model.requests()[1..]
+            .iter()
+            .map(|request| total(request.messages()))
+            .collect();
+        assert!(
+            sizes[0] >= 9000 && sizes[1] <= sizes[0] / 4 * 3,
+            "{sizes:?}"
+        );
+        // The transcript has all of it.
+        let kept = response.messages().iter().flat_map(Message::tool_results);
+        assert_eq!(kept.map(|result| result.text().len()).max(), Some(9000));
+    }
+}
+
+#[tokio::test]
+async fn a_prompt_of_which_nothing_may_be_left_out_says_so() {
+    let too_long = Turn::error(Error::new(ErrorKind::ContextLength, "too long"));
+    let agent = Agent::builder(ScriptedModel::new([too_long]))
+        .on_model(ContextWindow::new(1000).count_tokens(tokens))
+        .build()
+        .unwrap();
+    let error = agent.run("u".repeat(5000)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ContextLength);
+    let message = error.message();
+    assert!(message.starts_with("too long; the window"), "{message}");
+    assert!(message.contains("5000 tokens"), "{message}");
+}
