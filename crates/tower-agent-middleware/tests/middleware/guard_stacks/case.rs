@@ -176,6 +176,8 @@ pub(crate) struct Case {
     pub(crate) chunk: usize,
     /// The model or tool call in which the run is cancelled, counted from 0.
     pub(crate) stops_in: Option<usize>,
+    /// The poll of the run, counted from 0, before which it is cancelled from outside.
+    pub(crate) stops_at_poll: Option<usize>,
 }
 
 impl Case {
@@ -363,6 +365,15 @@ fn reader() -> impl Strategy<Value = Reader> {
     ]
 }
 
+/// A case in which the run is cancelled before one of its polls.
+pub(crate) fn stopped(item: impl Strategy<Value = Item>) -> impl Strategy<Value = Case> {
+    (case(item), 0..40usize).prop_map(|(case, poll)| Case {
+        stops_in: None,
+        stops_at_poll: Some(poll),
+        ..case
+    })
+}
+
 pub(crate) fn case(item: impl Strategy<Value = Item>) -> impl Strategy<Value = Case> {
     let stack = prop::collection::vec(item, 0..=6);
     let turns = prop::collection::vec(turn(), 0..5);
@@ -386,6 +397,7 @@ pub(crate) fn case(item: impl Strategy<Value = Item>) -> impl Strategy<Value = C
                 pending_polls,
                 chunk,
                 stops_in,
+                stops_at_poll: None,
             },
         )
 }

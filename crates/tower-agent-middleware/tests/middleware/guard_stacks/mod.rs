@@ -6,7 +6,9 @@ mod watch;
 mod world;
 
 use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
@@ -18,7 +20,7 @@ use tower_agent::{Agent, AgentRequest, AgentResponse, EndReason, Resolution, Res
 use tower_agent_middleware::approval::Decision;
 
 use self::case::{Around, Case, Decides, Ends, OF_MODEL, OF_OTHER, OF_TOOL, Reader, case};
-use self::world::{MOST_AT_A_TIME, World};
+use self::world::{MOST_AT_A_TIME, Stop, World};
 use test_support::property::cases;
 use test_support::transcript::{left, said};
 
@@ -40,9 +42,9 @@ enum Gone {
     Panicked,
 }
 
-async fn go(agent: &Agent, request: AgentRequest, reader: Reader) -> Gone {
+async fn go(agent: &Agent, request: AgentRequest, case: &Case, stop: &Stop) -> Gone {
     let run = async {
-        match reader {
+        match case.reader {
             Reader::Plain { drops_after } => {
                 let run = agent.run(request);
                 let result = match drops_after {
@@ -63,6 +65,15 @@ async fn go(agent: &Agent, request: AgentRequest, reader: Reader) -> Gone {
             } => read(agent, request, pauses_at, drops_at).await,
         }
     };
+    let mut run = pin!(run);
+    let mut polls = 0;
+    let run = poll_fn(|context| {
+        if case.stops_at_poll == Some(polls) {
+            stop.token.cancel();
+        }
+        polls += 1;
+        run.as_mut().poll(context)
+    });
     match tokio::time::timeout(FOREVER, AssertUnwindSafe(run).catch_unwind()).await {
         Ok(Ok(run)) => Gone::Run(run),
         Ok(Err(panic)) if panic.downcast_ref() == Some(&"boom") => Gone::Panicked,
@@ -237,7 +248,7 @@ async fn check(case: &Case) -> Result<(), TestCaseError> {
     let started = Instant::now();
     let (agent, world) = World::build(case);
     let request = AgentRequest::new("?").with_cancellation(world.stop.token.clone());
-    let mut gone = go(&agent, request, case.reader).await;
+    let mut gone = go(&agent, request, case, &world.stop).await;
     prop_assert_eq!(world.stop.late(), 0, "calls after the run was cancelled");
     let ran = |name: &str| {
         world
@@ -274,7 +285,7 @@ async fn check(case: &Case) -> Result<(), TestCaseError> {
             Resolution::resolved(&pending.id, answer)
         });
         let request = AgentRequest::resume(paused).with_resolutions(answers.collect::<Vec<_>>());
-        gone = go(&agent, request, case.reader).await;
+        gone = go(&agent, request, case, &world.stop).await;
         if let Gone::Run(run) = &gone {
             check_run(case, run)?;
         }
@@ -413,6 +424,16 @@ proptest! {
 
     #[test]
     fn every_stack_around_all_calls_keeps_the_contract(case in case(case::on_any())) {
+        checked(&case)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 4000, ..cases(20_000) })]
+
+    /// Cancelled from outside before any poll: nothing starts, and one ending is told.
+    #[test]
+    fn every_stack_is_stopped_at_any_poll(case in case::stopped(case::on_any())) {
         checked(&case)?;
     }
 }
