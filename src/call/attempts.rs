@@ -230,15 +230,23 @@ impl Attempts {
     /// [cut](AttemptEnd::Cut).
     #[must_use]
     pub fn list(&self) -> Vec<Attempted> {
+        let mut attempts = Vec::new();
+        self.for_each(|attempt| attempts.push(attempt.clone()));
+        attempts
+    }
+
+    /// Calls a function with each of the attempts so far, as [`list`](Self::list) returns them,
+    /// without copies. It must not look at the attempts of the call itself.
+    pub fn for_each(&self, mut read: impl FnMut(&Attempted)) {
         let Some(page) = &self.page else {
-            return Vec::new();
+            return;
         };
-        let entries = lock(&page.entries);
-        let attempts = entries.iter().filter_map(|entry| {
+        for entry in lock(&page.entries).iter() {
             let state = lock(&entry.0);
-            (!state.is_void).then(|| state.attempted.clone())
-        });
-        attempts.collect()
+            if !state.is_void {
+                read(&state.attempted);
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Computes what the attempts at a model call have used.
 
-use tower_agent::call::{AttemptEnd, Attempted};
+use tower_agent::call::{AttemptEnd, Attempted, Attempts};
 use tower_agent::message::{Metadata, Usage};
 use tower_agent::model::{ModelRequest, ModelResponse, Settings};
 use tower_agent::stream::Unfinished;
@@ -18,14 +18,14 @@ pub(super) struct Meter<'a> {
 
 impl Meter<'_> {
     /// Returns what attempts have used. `prompt` counts the tokens of the request.
-    pub(super) fn used(&self, attempts: &[Attempted], prompt: impl Fn() -> u64) -> Amounts {
+    pub(super) fn used(&self, attempts: &Attempts, prompt: impl Fn() -> u64) -> Amounts {
         let mut used = Amounts::default();
         // Counted once, and only for a call that was cut.
         let mut prompt_tokens = None;
-        for attempt in attempts {
+        attempts.for_each(|attempt| {
             // Those of tools have none, and use no tokens of their own.
             let Some(settings) = attempt.request::<Settings>() else {
-                continue;
+                return;
             };
             used += match (attempt.end, attempt.unfinished()) {
                 (AttemptEnd::Answered, _) => self.answer(settings, attempt),
@@ -37,7 +37,7 @@ impl Meter<'_> {
                     self.cut(settings, prompt, received.unwrap_or_default())
                 }
             };
-        }
+        });
         used
     }
 

@@ -459,21 +459,21 @@ impl Held {
         if !self.reservation.is_open() {
             return;
         }
-        let attempts = self.attempts.list();
-        // A tool or an agent that waits for an answer is called again with it.
-        let has_run = attempts
-            .iter()
-            .any(|attempt| attempt.end != AttemptEnd::Failed(ErrorKind::Interrupted));
+        let mut has_run = false;
+        let mut has_answer = false;
+        self.attempts.for_each(|attempt| {
+            // A tool or an agent that waits for an answer is called again with it.
+            has_run |= attempt.end != AttemptEnd::Failed(ErrorKind::Interrupted);
+            has_answer |= attempt.end == AttemptEnd::Answered;
+        });
         if !has_run && response.is_none() {
             self.reservation.release();
             return;
         }
-        let mut ends = attempts.iter().map(|attempt| attempt.end);
-        let has_answer = ends.any(|end| end == AttemptEnd::Answered);
         self.reservation.settle(|held| {
             let limits = self.reservation.prices();
             let meter = Meter { limits, held };
-            let mut used = meter.used(&attempts, prompt);
+            let mut used = meter.used(&self.attempts, prompt);
             if let Some(response) = response
                 && !has_answer
             {
