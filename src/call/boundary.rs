@@ -496,13 +496,18 @@ impl Side {
 
     /// Fails if the call is blocked, or its target cannot take the request.
     fn admit<R: Request>(&self, request: &R) -> Result<()> {
-        // Only a target is refused here: callbacks and layers run for a call that is not made, and
-        // may answer it.
-        let (CodeKind::Leaf(_), Some(context)) = (&self.kind, &self.context) else {
-            return Ok(());
-        };
-        context.endings().admit_target::<R>()?;
-        request.check()
+        let endings = request.context().endings();
+        match self.kind {
+            CodeKind::Leaf(_) => {
+                endings.admit_target::<R>()?;
+                request.check()
+            }
+            // What is behind a handle may be no agent's, and ask nobody.
+            CodeKind::Handle { .. } => endings.admit_handle::<R>(),
+            // Only a target is refused here: callbacks and layers run for a call that is not made,
+            // and may answer it.
+            CodeKind::Layer(_) => Ok(()),
+        }
     }
 
     fn is_tool<R: Request>(&self) -> bool {

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `admit` | fails the call if its token is cancelled, or a recorded ending blocks it |
 //! | `admit_target` | the same, directly before the model or the tool: also for a call that a guard holds, and for the model call beyond the limit |
+//! | `admit_handle` | fails the call if its token is cancelled, or the run was aborted: a call of a handle that is not the agent's own |
 //! | `latch` | records an ending; a call whose `after` raised it has a result all the same |
 //! | `settle` | names the call in its error, records an ending, and restores one that the code inside has changed or swallowed |
 //!
@@ -21,6 +22,7 @@
 //! | a function around a call | `admit` | `settle` |
 //! | a tower layer | | `settle`, of an error |
 //! | a model or a tool | `admit_target` | `settle`, of an error |
+//! | a handle that a layer or the application has | `admit_handle` | |
 //! | the loop, or the plan of a team | `ending`, before each step of the loop | `settle` |
 //! | the response of a team | | `latch`, of the interrupts of its members |
 //! | a call of the loop | `admit`, of a tool call that may have waited for others | `settle`, of a response too: no band may be around the call |
@@ -135,6 +137,16 @@ impl Endings<'_> {
             return Some(abort);
         }
         self.closed_to(R::CALL)
+    }
+
+    /// Fails if the run has been aborted or cancelled, for a call that may not be the agent's own:
+    /// what else has ended the agent is nothing to it.
+    #[inline]
+    pub(crate) fn admit_handle<R: Request>(self) -> Result<()> {
+        if !R::OUTLIVES_ABORT && self.is_cancelled() {
+            return Err(self.cancel());
+        }
+        self.abort_of::<R>().map_or(Ok(()), Err)
     }
 
     /// Fails if the target of a call must not be called, although callbacks and layers ran for it.

@@ -1,5 +1,8 @@
 //! `guard::fallback`
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -11,8 +14,8 @@ use tower_agent::message::NoAnswer;
 use tower_agent::model::FinishReason;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
-    Agent, EndReason, Error, ErrorKind, Interrupt, Message, ModelRequest, ModelResponse, Settings,
-    Usage,
+    Agent, AgentRequest, CancellationToken, EndReason, Error, ErrorKind, Interrupt, Message,
+    ModelRequest, ModelResponse, Settings, Usage,
 };
 use tower_agent_middleware::fallback::{Fallback, ModelsFailed};
 use tower_agent_middleware::retry::CallRetryLayer;
@@ -497,4 +500,53 @@ async fn a_missing_answer_is_an_error_among_the_others() {
     assert_eq!(kinds, [ErrorKind::InvalidAnswer, ErrorKind::Overloaded]);
     let response = agent(true).run("?").await.unwrap();
     assert_eq!(response.end_reason(), &EndReason::NoAnswer(NoAnswer::Empty));
+}
+
+/// The next model may keep the call waiting until it is ready, and the run is cancelled meanwhile.
+#[tokio::test]
+async fn a_model_that_becomes_ready_after_a_cancellation_is_not_called() {
+    let token = CancellationToken::new();
+    let next = saying("too late");
+    let is_ready = Arc::new(AtomicBool::new(false));
+    let (cancel, ready) = (token.clone(), is_ready.clone());
+    let waits = Readied {
+        inner: next.clone(),
+        is_ready,
+    };
+    let agent = Agent::builder(Fallback::new(failing(busy())).or(waits))
+        .build()
+        .unwrap();
+    let request = AgentRequest::new("?").with_cancellation(token);
+    let mut run = std::pin::pin!(agent.run(request));
+    assert!(run.as_mut().now_or_never().is_none());
+    cancel.cancel();
+    ready.store(true, Ordering::SeqCst);
+    let error = run.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    assert_eq!(next.requests().len(), 0);
+}
+
+/// Is ready once it is said to be.
+#[derive(Clone)]
+struct Readied<S> {
+    inner: S,
+    is_ready: Arc<AtomicBool>,
+}
+
+impl<S: Service<ModelRequest>> Service<ModelRequest> for Readied<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        if self.is_ready.load(Ordering::SeqCst) {
+            return self.inner.poll_ready(cx);
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn call(&mut self, request: ModelRequest) -> S::Future {
+        self.inner.call(request)
+    }
 }
