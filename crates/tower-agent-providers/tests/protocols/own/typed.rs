@@ -169,6 +169,28 @@ async fn gives_its_answer<C: NoSchema>() {
     }
 }
 
+/// A model that gives its answer twice at once: the stream, the text and the value are of the first.
+async fn counts_the_first_of_two<C: NoSchema>() {
+    for is_streamed in WAYS {
+        let both = Answer::new([
+            call("call_1", "final_answer", &["{\"name\":\"oak\",", "\"below\":[]}"]),
+            call("call_2", "final_answer", &["{\"name\":\"ash\",", "\"below\":[]}"]),
+        ]);
+        let server = Server::start(answers::<C>(is_streamed, &[both])).await;
+        let agent = Agent::builder(model::<C>(&server))
+            .tool(look())
+            .build()
+            .unwrap();
+        let mut run = agent.stream_typed::<Tree>("Which tree?");
+        let events: Vec<_> = run.by_ref().collect().await;
+        let done = run.response().await.unwrap();
+        assert_eq!(done.value, Some(oak()));
+        let said: Value = serde_json::from_str(&done.response.text()).unwrap();
+        assert_eq!(said, json!({ "name": "oak", "below": [] }));
+        test_support::runs::check(&events, Ok(done.response)).unwrap();
+    }
+}
+
 /// A wrong answer says what was chosen, and why.
 async fn says_why<C: NoSchema>() {
     let server = Server::start(answers::<C>(false, &[gives(&["{}"])])).await;
@@ -263,6 +285,7 @@ async fn is_text_without_an_agent<C: NoSchema>() {
 
 async fn holds<C: NoSchema>() {
     gives_its_answer::<C>().await;
+    counts_the_first_of_two::<C>().await;
     says_why::<C>().await;
     is_edited_and_resumed::<C>().await;
     leaves_sub_agents_alone::<C>().await;
