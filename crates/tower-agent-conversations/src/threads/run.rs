@@ -107,7 +107,9 @@ impl ThreadRun {
     #[must_use]
     pub fn save_before(&mut self, event: &EventKind) -> Option<Progress> {
         match event {
-            EventKind::RunFinished | EventKind::RunInterrupted { .. } => Some(Progress::Ended),
+            EventKind::RunFinished { .. } | EventKind::RunInterrupted { .. } => {
+                Some(Progress::Ended)
+            }
             EventKind::RunFailed { error } => {
                 self.keeper.note_error(error);
                 Some(Progress::Cut)

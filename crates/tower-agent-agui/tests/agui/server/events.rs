@@ -239,7 +239,7 @@ async fn many_runs_at_once_on_one_server_keep_apart() {
     let server = AgUi::builder(Agent::builder(model).build().unwrap())
         .on_translate(after_translate(|request, response| {
             let mut response = response.clone();
-            if matches!(request.event().kind, Told::RunFinished) {
+            if matches!(request.event().kind, Told::RunFinished { .. }) {
                 let run = request.input().run_id.clone();
                 response.events_mut().insert(0, Event::custom("run", &*run));
             }

@@ -30,7 +30,7 @@ fn is_delta(event: &Told) -> bool {
 }
 
 fn is_end(event: &Told) -> bool {
-    matches!(event, Told::RunFinished)
+    matches!(event, Told::RunFinished { .. })
 }
 
 #[test]

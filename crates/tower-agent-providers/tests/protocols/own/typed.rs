@@ -173,8 +173,16 @@ async fn gives_its_answer<C: NoSchema>() {
 async fn counts_the_first_of_two<C: NoSchema>() {
     for is_streamed in WAYS {
         let both = Answer::new([
-            call("call_1", "final_answer", &["{\"name\":\"oak\",", "\"below\":[]}"]),
-            call("call_2", "final_answer", &["{\"name\":\"ash\",", "\"below\":[]}"]),
+            call(
+                "call_1",
+                "final_answer",
+                &["{\"name\":\"oak\",", "\"below\":[]}"],
+            ),
+            call(
+                "call_2",
+                "final_answer",
+                &["{\"name\":\"ash\",", "\"below\":[]}"],
+            ),
         ]);
         let server = Server::start(answers::<C>(is_streamed, &[both])).await;
         let agent = Agent::builder(model::<C>(&server))
