@@ -268,12 +268,18 @@ impl Request for ToolRequest {
         Some(&mut self.attempts)
     }
 
-    /// Checks the arguments for a tool that is a service. A function parses them itself.
+    /// Checks the model's arguments for a tool that is a service. A function parses them itself, and
+    /// what a callback has made of them is the program's word.
     fn check(&self) -> Result<()> {
-        match &self.declaration {
-            Some(tool) if !tool.parses_arguments() => tool.check_arguments(self.arguments()),
-            _ => Ok(()),
+        let Some(tool) = self.declaration.as_ref() else {
+            return Ok(());
+        };
+        let is_of_model =
+            || self.arguments.is_none() || self.arguments == wrapped_for(tool, &self.call, None);
+        if tool.parses_arguments() || !is_of_model() {
+            return Ok(());
         }
+        tool.check_arguments(self.arguments())
     }
 
     /// Returns whether the tool's declared effect allows a retry.

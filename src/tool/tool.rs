@@ -117,9 +117,10 @@ impl Tool {
         Self::service(declaration, service_fn(move |request| call(request)))
     }
 
-    /// Creates a tool that a `tower::Service<ToolRequest>` executes. A call whose arguments do not
-    /// [match the declaration](ToolDeclaration::check_arguments), or are not JSON, does not reach
-    /// it, and fails with [`InvalidArguments`](super::InvalidArguments).
+    /// Creates a tool that a `tower::Service<ToolRequest>` executes. A call whose arguments, as the
+    /// model wrote them, do not [match the declaration](ToolDeclaration::check_arguments), or are
+    /// not JSON, does not reach it, and fails with [`InvalidArguments`](super::InvalidArguments).
+    /// What a callback has made of them is not checked.
     pub fn service<S: ToolService>(declaration: ToolDeclaration, service: S) -> Self {
         // The service adds the name to its errors, whether an agent calls it or other code.
         let name = Some(declaration.name().into());

@@ -145,22 +145,38 @@ async fn arguments_that_the_schema_does_not_allow_do_not_reach_a_service() {
     }
 }
 
-/// What a callback has made of the arguments is what counts.
+/// What a callback has made of the arguments is the program's word, also where it is no number.
 #[tokio::test]
-async fn arguments_of_a_callback_are_checked_for_a_service() {
+async fn arguments_of_a_callback_reach_a_service() {
     let declaration = ToolDeclaration::new("pay", "Pays.").with_arguments::<u32>();
     let service = tower::service_fn(|request: ToolRequest| {
         let cents = request.arguments()["value"].clone();
         std::future::ready(Ok::<_, BoxError>(ToolResponse::new(cents)))
     });
-    let model = ScriptedModel::new([
-        Turn::tool("pay", json!({ "value": "five" })),
-        Turn::from_text("Done."),
-    ]);
+    let model = ScriptedModel::new([Turn::tool("pay", json!("five")), Turn::from_text("Done.")]);
     let agent = Agent::builder(model.clone())
         .tool(Tool::service(declaration, service))
         .on_tool(before_tool(|request| {
-            *request.arguments_mut() = json!({ "value": 5 });
+            assert_eq!(*request.arguments(), json!({ "value": "five" }));
+            *request.arguments_mut() = json!({ "value": "all" });
         }));
-    assert_eq!(told(agent, &model).await, "5");
+    assert_eq!(told(agent, &model).await, "all");
+}
+
+/// Arguments without the object around them are the model's own as well.
+#[tokio::test]
+async fn bare_arguments_are_checked_for_a_service() {
+    let declaration = ToolDeclaration::new("pay", "Pays.").with_arguments::<u32>();
+    let service = tower::service_fn(|request: ToolRequest| {
+        let cents = request.arguments()["value"].clone();
+        std::future::ready(Ok::<_, BoxError>(ToolResponse::new(cents)))
+    });
+    let tool = Tool::service(declaration, service);
+    for (arguments, is_taken) in [(json!(5), true), (json!("five"), false)] {
+        let turns = [Turn::tool("pay", arguments), Turn::from_text("Done.")];
+        let model = ScriptedModel::new(turns);
+        let agent = Agent::builder(model.clone()).tool(tool.clone());
+        let told = told(agent, &model).await;
+        assert_eq!(told == "5", is_taken, "{told}");
+    }
 }
