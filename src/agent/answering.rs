@@ -101,7 +101,8 @@ pub(super) struct Rejected {
     pub(super) max: u32,
 }
 
-/// Returns the end of a run whose last response is no answer, or the answer as one that is rejected.
+/// Returns the end of a run whose last response is no answer, or the answer as one that is
+/// rejected.
 pub(super) fn judge(
     at: AtNoAnswer,
     answer: &Message,

@@ -101,10 +101,10 @@ macro_rules! shell_setters {
         }
 
         #[doc = concat!("Sets what the ", $what, ", and the agents inside it without their own, do if the last")]
-        /// response of a model is no answer: cut off, filtered, refused or empty. Defaults to what the
-        /// agent that contains it does, and otherwise to the
-        /// [semantics](crate::callback::LoopRules::at_no_answer), which return it with the end reason
-        /// [`NoAnswer`](crate::EndReason::NoAnswer).
+        /// response of a model is no answer: cut off, filtered, refused or empty. Defaults to what
+        /// the agent that contains it does, and otherwise to the
+        /// [semantics](crate::callback::LoopRules::at_no_answer), which return it with the end
+        /// reason [`NoAnswer`](crate::EndReason::NoAnswer).
         ///
         /// ```
         /// use tower_agent::agent::AtNoAnswer;

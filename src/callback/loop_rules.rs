@@ -132,15 +132,15 @@ pub enum BeyondLimit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AtNoAnswer {
-    /// It is returned, even if it is empty, with the end reason [`EndReason::NoAnswer`](crate::EndReason::NoAnswer), and logged
-    /// as a warning.
+    /// It is returned, even if it is empty, with the end reason
+    /// [`EndReason::NoAnswer`](crate::EndReason::NoAnswer), and logged as a warning.
     #[default]
     Tell,
     /// The model is asked again, up to this many times in a run. Each is a model call that counts
     /// as an iteration. After that as with [`Tell`](Self::Tell).
     AskAgain(u32),
-    /// The run fails with an error of kind [`InvalidAnswer`](crate::ErrorKind::InvalidAnswer), which
-    /// has the answer as [`InvalidAnswer`](crate::agent::InvalidAnswer), and the
+    /// The run fails with an error of kind [`InvalidAnswer`](crate::ErrorKind::InvalidAnswer),
+    /// which has the answer as [`InvalidAnswer`](crate::agent::InvalidAnswer), and the
     /// [checkpoint](crate::Error::checkpoint).
     Fail,
 }

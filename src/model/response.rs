@@ -82,8 +82,8 @@ impl ModelResponse {
         }
     }
 
-    /// Returns why the response is [no answer](Message::no_answer), if it is none. An empty one of a
-    /// callback is an answer: it wants to say nothing.
+    /// Returns why the response is [no answer](Message::no_answer), if it is none. An empty one of
+    /// a callback is an answer: it wants to say nothing.
     #[must_use]
     pub fn no_answer(&self) -> Option<NoAnswer> {
         let is_of_callback = matches!(

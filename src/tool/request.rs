@@ -268,8 +268,8 @@ impl Request for ToolRequest {
         Some(&mut self.attempts)
     }
 
-    /// Checks the model's arguments for a tool that is a service. A function parses them itself, and
-    /// what a callback has made of them is the program's word.
+    /// Checks the model's arguments for a tool that is a service. A function parses them itself,
+    /// and what a callback has made of them is the program's word.
     fn check(&self) -> Result<()> {
         let Some(tool) = self.declaration.as_ref() else {
             return Ok(());

@@ -168,8 +168,8 @@ impl ToolSet {
         self.0.gives_answer
     }
 
-    /// Returns the answer of the run that a tool has given in the last turn, once all its calls have
-    /// results.
+    /// Returns the answer of the run that a tool has given in the last turn, once all its calls
+    /// have results.
     pub(crate) fn answer(&self, messages: &Messages) -> Option<String> {
         let turn = messages.last_turn()?;
         let mut calls = turn.calling.tool_calls();

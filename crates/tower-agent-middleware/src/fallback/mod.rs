@@ -22,9 +22,10 @@
 //! response that is [no answer](tower_agent::ModelResponse::no_answer), by its
 //! [`AtNoAnswer`](tower_agent::agent::AtNoAnswer): cut off, filtered, refused or empty. The agent
 //! gets the last such response, and asks again or fails. [`fall_back_if`](Fallback::fall_back_if)
-//! replaces this rule. There is no fallback after an abort, an interrupt or an end of the invocation, and none
-//! after output was streamed unless [`restart_streams`](Fallback::restart_streams) is set; the
-//! stream then emits [`AttemptDiscarded`](tower_agent::stream::EventKind::AttemptDiscarded).
+//! replaces this rule. There is no fallback after an abort, an interrupt or an end of the
+//! invocation, and none after output was streamed unless
+//! [`restart_streams`](Fallback::restart_streams) is set; the stream then emits
+//! [`AttemptDiscarded`](tower_agent::stream::EventKind::AttemptDiscarded).
 //!
 //! ```
 //! use tower_agent_middleware::fallback::{Fallback, ModelsFailed};

@@ -72,8 +72,9 @@ impl Fallback {
     }
 
     /// Sets the errors after which the next model is called. `predicate` is never called for an
-    /// abort, an interrupt or an end of the invocation. A response that is no answer, where the agent
-    /// does not accept one, is an error of kind [`InvalidAnswer`](ErrorKind::InvalidAnswer) to it.
+    /// abort, an interrupt or an end of the invocation. A response that is no answer, where the
+    /// agent does not accept one, is an error of kind [`InvalidAnswer`](ErrorKind::InvalidAnswer)
+    /// to it.
     #[must_use]
     pub fn fall_back_if(
         mut self,
@@ -178,8 +179,8 @@ struct FallbackProgress {
 }
 
 impl FallbackProgress {
-    /// Returns the error that stands for a response which is no answer, if the agent does not accept
-    /// one and another model may answer.
+    /// Returns the error that stands for a response which is no answer, if the agent does not
+    /// accept one and another model may answer.
     fn rejected(&self, response: &ModelResponse) -> Option<Error> {
         let why = response.no_answer()?;
         let is_last = self.errors.len() == self.plan.others.len();

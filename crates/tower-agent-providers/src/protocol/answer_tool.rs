@@ -95,8 +95,8 @@ impl<D> AnswerDecoder<D> {
         }
     }
 
-    /// Ends a text before the answer, which is a part of its own. Returns whether the answer counts:
-    /// it is the first of the response.
+    /// Ends a text before the answer, which is a part of its own. Returns whether the answer
+    /// counts: it is the first of the response.
     fn begin_answer(&mut self, index: Option<usize>, out: &mut Vec<Piece>) -> bool {
         self.answers.push(index);
         let is_first = self.answers.len() == 1;

@@ -169,7 +169,8 @@ async fn gives_its_answer<C: NoSchema>() {
     }
 }
 
-/// A model that gives its answer twice at once: the stream, the text and the value are of the first.
+/// A model that gives its answer twice at once: the stream, the text and the value are of the
+/// first.
 async fn counts_the_first_of_two<C: NoSchema>() {
     for is_streamed in WAYS {
         let both = Answer::new([
