@@ -27,32 +27,32 @@ use crate::support::folder::Folder;
 /// What keeps the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kept {
-    InSession,
-    InThread,
-    InJournal,
-    InSessionAndJournal,
-    InThreadAndJournal,
+    Session,
+    Thread,
+    Journal,
+    SessionAndJournal,
+    ThreadAndJournal,
 }
 
 impl Kept {
     const ALL: [Self; 5] = [
-        Self::InSession,
-        Self::InThread,
-        Self::InJournal,
-        Self::InSessionAndJournal,
-        Self::InThreadAndJournal,
+        Self::Session,
+        Self::Thread,
+        Self::Journal,
+        Self::SessionAndJournal,
+        Self::ThreadAndJournal,
     ];
 
     fn in_thread(self) -> bool {
-        matches!(self, Self::InThread | Self::InThreadAndJournal)
+        matches!(self, Self::Thread | Self::ThreadAndJournal)
     }
 
     fn in_session(self) -> bool {
-        matches!(self, Self::InSession | Self::InSessionAndJournal)
+        matches!(self, Self::Session | Self::SessionAndJournal)
     }
 
     fn in_journal(self) -> bool {
-        !matches!(self, Self::InSession | Self::InThread)
+        !matches!(self, Self::Session | Self::Thread)
     }
 }
 
@@ -197,7 +197,7 @@ impl Program {
             return Checkpoint::default();
         }
         let request = match self.kept {
-            Kept::InJournal => run().request("Pay."),
+            Kept::Journal => run().request("Pay."),
             _ => key().request(AgentRequest::new("Pay.").with_run_id("run 1")),
         };
         let asked = self.around(agent).oneshot(request).await.unwrap();
@@ -270,7 +270,7 @@ impl Program {
             }
             Way::Request => {
                 let request = match self.kept {
-                    Kept::InJournal => run().request(AgentRequest::resume(from.clone())),
+                    Kept::Journal => run().request(AgentRequest::resume(from.clone())),
                     _ => key().request(AgentRequest::default()),
                 };
                 let agent = self.around(self.next());

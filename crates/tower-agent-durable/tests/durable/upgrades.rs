@@ -23,10 +23,10 @@ use crate::support::Count;
 /// What keeps the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kept {
-    InSession,
-    InThread,
-    InJournal,
-    InSessionAndJournal,
+    Session,
+    Thread,
+    Journal,
+    SessionAndJournal,
 }
 
 /// What the later version has changed.
@@ -134,7 +134,7 @@ impl Program<'_> {
             }
             _ => {}
         }
-        if matches!(self.kept, Kept::InJournal | Kept::InSessionAndJournal) {
+        if matches!(self.kept, Kept::Journal | Kept::SessionAndJournal) {
             let journal = Durable::new(self.database.clone()).version(self.change.version());
             agent = agent.global_callbacks(journal);
         }
@@ -144,11 +144,11 @@ impl Program<'_> {
     /// Returns the agent in its session, if it has one.
     fn around(&self, agent: Agent) -> BoxAgent {
         match self.kept {
-            Kept::InSession | Kept::InSessionAndJournal => {
+            Kept::Session | Kept::SessionAndJournal => {
                 let store = EndedLeases(self.database.clone());
                 BoxAgent::new(SessionLayer::new(store).layer(agent))
             }
-            Kept::InJournal | Kept::InThread => BoxAgent::new(agent),
+            Kept::Journal | Kept::Thread => BoxAgent::new(agent),
         }
     }
 
@@ -161,7 +161,7 @@ impl Program<'_> {
     async fn ask(&self) {
         let model = ScriptedModel::new([Turn::tool("pay", json!({}))]);
         let first = AgentRequest::new("Pay.").with_run_id("run 1");
-        if self.kept == Kept::InThread {
+        if self.kept == Kept::Thread {
             let message = Message::user("m1", "Pay.");
             let input = RunAgentInput::new("1", "run 1", [message]);
             let run = self.server(&model).run_for("ada", input).await.unwrap();
@@ -169,7 +169,7 @@ impl Program<'_> {
             return;
         }
         let request = match self.kept {
-            Kept::InJournal => first,
+            Kept::Journal => first,
             _ => key().request(first),
         };
         let agent = self.around(self.agent(&model));
@@ -181,12 +181,12 @@ impl Program<'_> {
         let model = saying("It is paid.");
         let inboxes = Inboxes::default();
         match self.kept {
-            Kept::InThread => inboxes.with(self.server(&model)),
-            Kept::InJournal => {
+            Kept::Thread => inboxes.with(self.server(&model)),
+            Kept::Journal => {
                 let agent = self.agent(&model);
                 inboxes.with(AgentInbox::runs(self.database.runs(), "clerk", agent))
             }
-            Kept::InSession | Kept::InSessionAndJournal => {
+            Kept::Session | Kept::SessionAndJournal => {
                 let layer = SessionLayer::new(self.database.clone());
                 inboxes.with(AgentInbox::sessions(layer, "shop", self.agent(&model)))
             }
@@ -214,10 +214,10 @@ impl Program<'_> {
 #[tokio::test]
 async fn a_question_is_answered_in_the_later_version_or_waits_for_the_earlier() {
     let keepers = [
-        Kept::InSession,
-        Kept::InThread,
-        Kept::InJournal,
-        Kept::InSessionAndJournal,
+        Kept::Session,
+        Kept::Thread,
+        Kept::Journal,
+        Kept::SessionAndJournal,
     ];
     for kept in keepers {
         for change in Change::ALL {
@@ -255,7 +255,7 @@ async fn a_question_is_answered_in_the_later_version_or_waits_for_the_earlier() 
 
 #[tokio::test]
 async fn a_killed_run_goes_on_in_the_later_version_or_waits_for_the_earlier() {
-    for kept in [Kept::InJournal, Kept::InSessionAndJournal] {
+    for kept in [Kept::Journal, Kept::SessionAndJournal] {
         for change in Change::ALL {
             let place = Aged::new("upgrade").await;
             let paid = Count::default();
@@ -270,7 +270,7 @@ async fn a_killed_run_goes_on_in_the_later_version_or_waits_for_the_earlier() {
             let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::pending()]);
             let first = AgentRequest::new("Pay.").with_run_id("run 1");
             let first = match kept {
-                Kept::InJournal => first,
+                Kept::Journal => first,
                 _ => key().request(first),
             };
             let dies = earlier.around(earlier.agent(&model));
