@@ -6,6 +6,8 @@ mod conversations;
 mod migrations;
 mod or_failure;
 #[cfg(feature = "postgres")]
+mod pooled;
+#[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "rate-limit")]
 mod rates;

@@ -23,10 +23,13 @@ pub(super) fn failure(error: sqlx::Error) -> StoreError {
 
 /// Returns whether an error says that others use the database, so that nothing was begun.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::PoolTimedOut => true,
-        // SQLITE_BUSY: another process writes.
-        sqlx::Error::Database(error) => error.code().is_some_and(|code| code == "5"),
-        _ => false,
-    }
+    matches!(error, sqlx::Error::PoolTimedOut) || is_locked(error)
+}
+
+/// Returns whether another process writes: SQLITE_BUSY.
+pub(super) fn is_locked(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error();
+    error
+        .and_then(|error| error.code())
+        .is_some_and(|code| code == "5")
 }

@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use sqlx::AssertSqlSafe;
-use sqlx::Executor;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Executor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 #[cfg(feature = "rate-limit")]
 use tower_agent::error::{Error, ErrorKind};
 #[cfg(feature = "rate-limit")]
 use tower_agent_middleware::rate_limit::{Exhausted, RateChange, RateStore};
 
-use super::migrations::{self, POSTGRES, migrator};
+use super::migrations::{POSTGRES, migrate};
 use super::or_failure::{OrFailure, is_busy};
+use super::pooled::{BEGIN, BEGIN_READ, BEGIN_UNSYNCED, unnamed};
 #[cfg(feature = "rate-limit")]
 use super::rates::{RateQueue, short};
-use super::sql::{Dialect, Durability, Row, Sql, Transaction, Value, Wait, query};
+use super::sql::{Dialect, Durability, Row, Sql, Transaction, Value, Wait};
 use tower_agent_conversations::StoreError;
 
 /// The default time for which a call waits for a connection.
@@ -26,25 +26,6 @@ const WAIT: Duration = Duration::from_secs(10);
 /// The default number of connections.
 const CONNECTIONS: u32 = 10;
 
-// Whatever the server's defaults are: a process that is stalled in the middle of a write does not
-// keep others out for hours, and a commit is on the disk when it returns.
-const CONNECTED: &str = "\
-    SET idle_in_transaction_session_timeout = '10s'; \
-    SELECT set_config('synchronous_commit', 'on', false) \
-    WHERE current_setting('synchronous_commit') = 'off'";
-
-// Set here too, whatever the server's defaults are: a statement that has waited for another process
-// sees its writes, and a process that is stalled, or cut off, does not keep others out for long.
-const BEGIN: &str = "\
-    BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
-    SELECT set_config('synchronous_commit', 'on', true) \
-    WHERE current_setting('synchronous_commit') = 'off'";
-
-// The same for a write that a server which is killed may lose.
-const BEGIN_UNSYNCED: &str = "\
-    BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
-    SET LOCAL synchronous_commit = off";
-
 /// A PostgreSQL database, which several processes and machines may share. What it stores is not
 /// encrypted: see [how to encrypt the disk](crate::guide::deployment#encryption).
 ///
@@ -52,6 +33,9 @@ const BEGIN_UNSYNCED: &str = "\
 ///
 /// Deleted rows stay in the server's files until it vacuums their table, which it does by itself,
 /// and in its log and backups for as long as it keeps those.
+///
+/// Connections may go through a pooler, also one that shares those of the server between
+/// transactions: see [how](crate::guide::deployment#poolers).
 ///
 /// Connections that were lost are replaced. Clones share the connections. A process that is
 /// stalled, or cut off, while it writes keeps the others out for 5 seconds at most, and its write
@@ -98,24 +82,20 @@ impl Postgres {
 
     /// Uses the connections of the application, and creates the tables if they do not exist.
     ///
-    /// Its settings are the application's. A connection that is stalled in the middle of a write
-    /// keeps others out until the server's `idle_in_transaction_session_timeout`, which this crate
-    /// sets to 5 seconds in its own transactions.
-    ///
     /// # Errors
     ///
     /// Fails if the database cannot be reached, or was written by a newer version of this crate.
     pub async fn from_pool(pool: PgPool) -> Result<Self, StoreError> {
-        let migrated = migrator(POSTGRES).run(&pool).await;
-        migrated.map_err(|error| migrations::failed(error, POSTGRES))?;
         let connections = usize::try_from(most(&pool)).unwrap_or(usize::MAX);
         let turns = connections.clamp(1, Semaphore::MAX_PERMITS);
-        Ok(Self {
+        let database = Self {
             #[cfg(feature = "rate-limit")]
             rates: RateQueue::new(pool.clone()),
             pool,
             turns: Arc::new(Semaphore::new(turns)),
-        })
+        };
+        migrate(&database, POSTGRES).await?;
+        Ok(database)
     }
 
     /// Closes all connections, of clones as well, once they are idle.
@@ -201,12 +181,11 @@ impl PostgresOptions {
     /// Fails if the database cannot be reached, or was written by a newer version of this crate.
     pub async fn connect(self, url: &str) -> Result<Postgres, StoreError> {
         let options = PgConnectOptions::from_str(url).or_failure()?;
+        // No column is a float, and poolers refuse a connection that asks for their digits.
+        let options = options.extra_float_digits(None);
         let pool = PgPoolOptions::new()
             .max_connections(self.max_connections)
-            .acquire_timeout(self.wait)
-            .after_connect(|connection, _| {
-                Box::pin(async move { connection.execute(CONNECTED).await.map(drop) })
-            });
+            .acquire_timeout(self.wait);
         Postgres::from_pool(pool.connect_with(options).await.or_failure()?).await
     }
 }
@@ -245,8 +224,10 @@ impl Sql for Postgres {
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
-            let rows = query(AssertSqlSafe(sql), values)?
-                .fetch_all(&self.pool)
+            // Nothing is to be committed: the transaction ends behind the caller's back.
+            let mut transaction = self.pool.begin_with(BEGIN_READ).await.or_failure()?;
+            let rows = unnamed(AssertSqlSafe(sql), values)?
+                .fetch_all(&mut *transaction)
                 .await
                 .or_failure()?;
             Ok(rows.into_iter().map(Row::new).collect())
@@ -261,7 +242,7 @@ impl Transaction for PostgresWrite {
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<u64, StoreError>> {
         Box::pin(async move {
-            let done = query(sql, values)?
+            let done = unnamed(sql, values)?
                 .execute(&mut *self.transaction)
                 .await
                 .or_failure()?;
@@ -275,11 +256,18 @@ impl Transaction for PostgresWrite {
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
-            let rows = query(sql, values)?
+            let rows = unnamed(sql, values)?
                 .fetch_all(&mut *self.transaction)
                 .await
                 .or_failure()?;
             Ok(rows.into_iter().map(Row::new).collect())
+        })
+    }
+
+    fn run_script(&mut self, sql: &'static str) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let run = self.transaction.execute(sqlx::raw_sql(sql)).await;
+            run.map(drop).or_failure()
         })
     }
 
@@ -317,8 +305,7 @@ impl Transaction for PostgresWrite {
 /// as its id; rows that say nothing any more are deleted, up to a hundred whenever a row is added.
 /// A call that may be made costs a read and a write, together with the calls of the same limit that
 /// end or begin meanwhile in this process, and a call that has to wait a read. No lock is held
-/// between them. With [`from_pool`](Postgres::from_pool) the server's `synchronous_commit` decides
-/// whether a server that is killed may forget the last calls.
+/// between them.
 ///
 /// A call whose limit cannot be asked for fails with [`Store`](ErrorKind::Store) and is not made:
 /// the [wait](PostgresOptions::wait) for a connection and 10 seconds for each statement are the

@@ -86,6 +86,9 @@ pub(crate) trait Transaction: Send {
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>>;
 
+    /// Runs statements without arguments, such as those that create tables.
+    fn run_script(&mut self, sql: &'static str) -> BoxFuture<'_, Result<(), StoreError>>;
+
     /// Commits the transaction.
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>>;
 }

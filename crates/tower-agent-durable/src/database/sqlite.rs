@@ -4,17 +4,16 @@ use std::time::{Duration, Instant};
 use std::{fmt, fs, io};
 
 use futures_util::future::BoxFuture;
-use sqlx::AssertSqlSafe;
-use sqlx::migrate::MigrateError;
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteSynchronous,
 };
+use sqlx::{AssertSqlSafe, Executor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::migrations::{self, SQLITE, migrator};
-use super::or_failure::{OrFailure, is_busy};
+use super::migrations::{SQLITE, migrate};
+use super::or_failure::{OrFailure, is_busy, is_locked};
 use super::sql::{Dialect, Durability, Row, Sql, Transaction, Value, Wait, query};
 use tower_agent_conversations::StoreError;
 
@@ -95,11 +94,23 @@ impl Sqlite {
         // sqlx closes a connection whose test is dropped halfway, and the data would go with it.
         let one = one.test_before_acquire(false);
         let writer = open_writer(&one, &options(WAIT).in_memory(true)).await?;
-        Ok(Self {
-            readers: writer.clone(),
+        Self::migrated(writer.clone(), writer).await
+    }
+
+    /// Returns the database of these connections, with its tables.
+    async fn migrated(writer: SqlitePool, readers: SqlitePool) -> Result<Self, StoreError> {
+        let database = Self {
             writer,
-            turns: one_turn(),
-        })
+            readers,
+            turns: Arc::new(Semaphore::new(1)),
+        };
+        if let Err(error) = migrate(&database, SQLITE).await {
+            // Dropped, it would close later, and meanwhile hold the file and its space: the next
+            // attempt to open the file could then fail as well.
+            database.close().await;
+            return Err(error);
+        }
+        Ok(database)
     }
 
     /// Closes all connections, of clones as well, once they are idle.
@@ -223,11 +234,7 @@ impl SqliteOptions {
             .max_connections(self.readers)
             .acquire_timeout(self.wait);
         let readers = readers.connect_lazy_with(options.read_only(true));
-        Ok(Sqlite {
-            writer,
-            readers,
-            turns: one_turn(),
-        })
+        Sqlite::migrated(writer, readers).await
     }
 }
 
@@ -332,6 +339,13 @@ impl Transaction for SqliteWrite {
         })
     }
 
+    fn run_script(&mut self, sql: &'static str) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            let run = self.connection().execute(sqlx::raw_sql(sql)).await;
+            run.map(drop).or_failure()
+        })
+    }
+
     fn commit(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
         Box::pin(Self::commit(*self))
     }
@@ -355,11 +369,6 @@ fn one_writer(wait: Duration) -> SqlitePoolOptions {
     })
 }
 
-/// Returns the turns of the one connection that writes.
-fn one_turn() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(1))
-}
-
 fn options(wait: Duration) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .busy_timeout(wait)
@@ -369,48 +378,22 @@ fn options(wait: Duration) -> SqliteConnectOptions {
         .synchronous(SqliteSynchronous::Full)
 }
 
-/// Opens the connection that writes, and creates the tables.
+/// Opens the connection that writes.
 ///
-/// Another process may do so at the same moment, for which SQLite does not wait.
+/// Another process may create the file at the same moment, for which SQLite does not wait.
 async fn open_writer(
     pool: &SqlitePoolOptions,
     options: &SqliteConnectOptions,
 ) -> Result<SqlitePool, StoreError> {
     let until = Instant::now() + WAIT;
     loop {
-        match try_open_writer(pool.clone(), options.clone()).await {
-            Err(error) if has_met_another(&error) && Instant::now() < until => {
+        match pool.clone().connect_with(options.clone()).await {
+            Err(error) if is_locked(&error) && Instant::now() < until => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            opened => return opened.map_err(|error| migrations::failed(error, SQLITE)),
+            opened => return opened.or_failure(),
         }
     }
-}
-
-async fn try_open_writer(
-    pool: SqlitePoolOptions,
-    options: SqliteConnectOptions,
-) -> Result<SqlitePool, MigrateError> {
-    let writer = pool.connect_with(options).await?;
-    match migrator(SQLITE).run(&writer).await {
-        Ok(()) => Ok(writer),
-        Err(error) => {
-            // Dropped, it would close later, and meanwhile hold the file and its space: the next
-            // attempt to open the file could then fail as well.
-            writer.close().await;
-            Err(error)
-        }
-    }
-}
-
-/// Returns whether the database was locked, or a table was created in between.
-fn has_met_another(error: &MigrateError) -> bool {
-    let (MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) = error else {
-        return false;
-    };
-    let code = error.as_database_error().and_then(|error| error.code());
-    // SQLITE_BUSY and SQLITE_ERROR.
-    code.is_some_and(|code| matches!(&*code, "5" | "1"))
 }
 
 impl fmt::Debug for Sqlite {

@@ -17,9 +17,19 @@ async fn sqlite_conforms() {
 
 #[tokio::test]
 async fn postgres_conforms() {
-    let Some(server) = Server::start("conformance") else {
-        return;
-    };
+    if let Some(server) = Server::start("conformance") {
+        a_server_conforms(server).await;
+    }
+}
+
+#[tokio::test]
+async fn postgres_behind_a_pooler_conforms() {
+    if let Some(server) = Server::start_pooled("conformance-pooled") {
+        a_server_conforms(server).await;
+    }
+}
+
+async fn a_server_conforms(server: Server) {
     let database = server.connect().await;
     conforms(&database).await;
     database.close().await;

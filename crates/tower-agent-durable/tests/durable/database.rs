@@ -6,7 +6,7 @@ use tokio::net::TcpSocket;
 use tower_agent::Effect;
 use tower_agent_conversations::{Append, ConversationKey, ConversationStore};
 
-use tower_agent_durable::{Postgres, Sqlite};
+use tower_agent_durable::{Postgres, Sqlite, StoreError};
 
 use crate::support::folder::Folder;
 use crate::support::{Count, calling, counting, durable, request};
@@ -29,6 +29,28 @@ async fn a_file_is_created_by_several_at_once() {
         for opened in futures::future::join_all((0..4).map(open)).await {
             opened.unwrap().unwrap().close().await;
         }
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_version_is_refused_and_stays_as_it_is() {
+    let folder = Folder::new("newer");
+    let path = folder.file("a.db");
+    Sqlite::open(&path).await.unwrap().close().await;
+    let newer = sqlx::SqlitePool::connect(path.to_str().unwrap())
+        .await
+        .unwrap();
+    sqlx::query("INSERT INTO tower_agent_migrations (version) VALUES (99)")
+        .execute(&newer)
+        .await
+        .unwrap();
+    newer.close().await;
+    for _ in 0..2 {
+        let refused = Sqlite::open(&path).await.unwrap_err();
+        let StoreError::NewerFormat { found, newest } = refused else {
+            panic!("{refused}")
+        };
+        assert_eq!((found, newest), (99, 2));
     }
 }
 

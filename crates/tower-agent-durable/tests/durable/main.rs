@@ -13,6 +13,7 @@ mod inbox;
 mod journal;
 mod memory;
 mod paused;
+mod pooler;
 mod proxy;
 mod rate_limit;
 mod served;

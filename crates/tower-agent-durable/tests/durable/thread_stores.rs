@@ -29,9 +29,19 @@ async fn sqlite_conforms() {
 
 #[tokio::test]
 async fn postgres_conforms() {
-    let Some(server) = Server::start("thread-stores") else {
-        return;
-    };
+    if let Some(server) = Server::start("thread-stores") {
+        a_server_conforms(server).await;
+    }
+}
+
+#[tokio::test]
+async fn postgres_behind_a_pooler_conforms() {
+    if let Some(server) = Server::start_pooled("thread-stores-pooled") {
+        a_server_conforms(server).await;
+    }
+}
+
+async fn a_server_conforms(server: Server) {
     let database = server.connect().await;
     conforms(database.clone()).await;
     database.close().await;

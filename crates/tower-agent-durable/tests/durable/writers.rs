@@ -28,6 +28,14 @@ async fn two_writers_of_a_server_lose_nothing_in_1000_rounds() {
     two_writers_lose_nothing(server.connect().await, server.connect().await).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_writers_behind_a_pooler_lose_nothing_in_1000_rounds() {
+    let Some(server) = Server::start_pooled("writers-pooled") else {
+        return;
+    };
+    two_writers_lose_nothing(server.connect().await, server.connect().await).await;
+}
+
 async fn two_writers_lose_nothing<S: ConversationStore>(one: S, other: S) {
     let (one, other) = (Arc::new(one), Arc::new(other));
     let write = |store: Arc<S>, name: usize| async move {

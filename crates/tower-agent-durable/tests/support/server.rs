@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::os::unix::fs::chown;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -16,7 +17,11 @@ pub(crate) struct Server {
     user: Option<(u32, u32)>,
     settings: &'static [&'static str],
     child: Option<Child>,
+    pooler: Option<Child>,
 }
+
+/// The port of the pooler, which is part of its socket's name.
+const POOLER: u16 = 6432;
 
 // The loss of a power cut is not tested. That of a killed server is: by default it confirms a
 // commit before it is made.
@@ -72,6 +77,7 @@ impl Server {
             user,
             settings,
             child: None,
+            pooler: None,
         };
         let data = server.folder.file("data");
         let mut initdb = server.command("initdb");
@@ -89,7 +95,53 @@ impl Server {
         Some(server)
     }
 
+    /// Starts a server behind PgBouncer, if both are installed. Its addresses are the pooler's,
+    /// which has two connections for each database and gives a client one for each transaction.
+    pub(crate) fn start_pooled(name: &str) -> Option<Self> {
+        Self::start_pooled_by(name, "transaction")
+    }
+
+    /// Starts one whose pooler gives a client a connection for as long as this mode says.
+    pub(crate) fn start_pooled_by(name: &str, mode: &str) -> Option<Self> {
+        let program = PathBuf::from("/usr/sbin/pgbouncer");
+        if !test_support::process::is_installed("PgBouncer", &program, ".ci/servers") {
+            return None;
+        }
+        let mut server = Self::start(name)?;
+        let folder = server.folder.file("");
+        let (users, settings) = (server.folder.file("users"), server.folder.file("pooler"));
+        std::fs::write(&users, "\"postgres\" \"\"\n").unwrap();
+        let of_pooler = format!(
+            "[databases]\n\
+             * = host={folder}\n\
+             [pgbouncer]\n\
+             pool_mode = {mode}\n\
+             default_pool_size = 2\n\
+             auth_type = trust\n\
+             auth_file = {users}\n\
+             unix_socket_dir = {folder}\n\
+             listen_port = {POOLER}\n",
+            folder = folder.display(),
+            users = users.display(),
+        );
+        std::fs::write(&settings, of_pooler).unwrap();
+        let mut pooler = server.command("/usr/sbin/pgbouncer");
+        let log = std::fs::File::create(server.folder.file("pooler.log")).unwrap();
+        let mut child = pooler.arg(settings).stderr(log).spawn().unwrap();
+        let socket = server.folder.file(&format!(".s.PGSQL.{POOLER}"));
+        while UnixStream::connect(&socket).is_err() {
+            if child.try_wait().unwrap().is_some() {
+                let log = std::fs::read_to_string(server.folder.file("pooler.log"));
+                panic!("{}", log.unwrap());
+            }
+            std::thread::yield_now();
+        }
+        server.pooler = Some(child);
+        Some(server)
+    }
+
     fn command(&self, program: &str) -> Command {
+        // An absolute path is that of a program which is elsewhere.
         let mut command = Command::new(self.programs.join(program));
         command.current_dir("/").stdin(Stdio::null());
         if let Some((uid, gid)) = self.user {
@@ -262,8 +314,9 @@ impl Server {
 
     /// Returns the address of a database, for another process.
     pub(crate) fn url(&self, name: &str) -> String {
+        let port = self.pooler.as_ref().map_or(5432, |_| POOLER);
         format!(
-            "postgres://postgres@localhost/{name}?host={}",
+            "postgres://postgres@localhost:{port}/{name}?host={}",
             self.folder.file("").display()
         )
     }
@@ -271,6 +324,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if let Some(mut pooler) = self.pooler.take() {
+            let _ = pooler.kill();
+            let _ = pooler.wait();
+        }
         self.stop();
         let _ = std::io::stderr().flush();
     }

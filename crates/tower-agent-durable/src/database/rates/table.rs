@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use sha2::digest::Output;
 use sha2::{Digest, Sha256};
-use sqlx::PgConnection;
+use sqlx::{Executor, PgConnection};
 use tower_agent_middleware::rate_limit::RateState;
 
-use crate::database::or_failure::{OrFailure, failure};
+use crate::database::or_failure::OrFailure;
 use tower_agent_conversations::StoreError;
 
 // The time is the database's, in microseconds: machines whose clocks differ agree about it.
@@ -53,6 +53,8 @@ impl RateRow {
         id: &LimitId,
     ) -> Result<Self, StoreError> {
         let read = sqlx::query_as::<_, (i64, Option<String>)>(READ).bind(&id[..]);
+        // Without a name, as all statements that may go through a pooler.
+        let read = read.persistent(false);
         let (micros, stored) = read.fetch_one(connection).await.or_failure()?;
         let state = match &stored {
             Some(text) => serde_json::from_str(text).map_err(|error| unreadable(id, &error))?,
@@ -79,26 +81,17 @@ impl RateRow {
         &self,
         connection: &mut PgConnection,
         id: &LimitId,
-    ) -> Result<bool, WriteError> {
-        let state = serde_json::to_string(&self.state).map_err(|error| WriteError {
-            error: StoreError::data(error),
-            is_undecided: false,
-        })?;
+    ) -> Result<bool, StoreError> {
+        let state = serde_json::to_string(&self.state).map_err(StoreError::data)?;
         let write = sqlx::query(if self.is_new() { INSERT } else { UPDATE });
+        let write = write.persistent(false);
         let write = write.bind(&id[..]).bind(state).bind(self.unused_at());
         let write = match &self.stored {
             Some(stored) => write.bind(stored),
             None => write,
         };
-        match write.execute(connection).await {
-            Ok(done) => Ok(done.rows_affected() == 1),
-            Err(error) if is_lost_race(&error) => Ok(false),
-            Err(error) => Err(WriteError {
-                // Without an answer it may have been written.
-                is_undecided: error.as_database_error().is_none(),
-                error: failure(error),
-            }),
-        }
+        let done = write.execute(connection).await.or_failure()?;
+        Ok(done.rows_affected() == 1)
     }
 
     /// Returns the minute from which the state says nothing. Exact times would change the index
@@ -112,33 +105,8 @@ impl RateRow {
 
 /// Deletes rows that say nothing any more, up to a hundred.
 pub(super) async fn delete_unused(connection: &mut PgConnection) -> Result<(), StoreError> {
-    let deleted = sqlx::query(DELETE_UNUSED).execute(connection).await;
+    let deleted = connection.execute(DELETE_UNUSED).await;
     deleted.or_failure().map(drop)
-}
-
-/// The error of a write.
-pub(super) struct WriteError {
-    pub(super) error: StoreError,
-    /// It may have been written nevertheless.
-    pub(super) is_undecided: bool,
-}
-
-impl From<StoreError> for WriteError {
-    fn from(error: StoreError) -> Self {
-        Self {
-            error,
-            is_undecided: false,
-        }
-    }
-}
-
-/// Returns whether another process was faster, as the server says if its default is a stricter
-/// isolation.
-fn is_lost_race(error: &sqlx::Error) -> bool {
-    let error = error.as_database_error();
-    error
-        .and_then(|error| error.code())
-        .is_some_and(|code| code == "40001")
 }
 
 /// Returns the error of a state that cannot be read. To begin with an unused limit instead would

@@ -1,15 +1,17 @@
+use std::future::Future;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::PgConnection;
+use sqlx::{Connection, PgConnection};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tower_agent_middleware::rate_limit::Exhausted;
 
 use super::lines::{RateChanges, RateUpdate, warn_lost};
-use super::table::{LimitId, RateRow, WriteError, delete_unused};
-use crate::database::or_failure::OrFailure;
+use super::table::{LimitId, RateRow, delete_unused};
+use crate::database::or_failure::{OrFailure, failure};
+use crate::database::pooled::BEGIN;
 use crate::lock::lock;
 use tower_agent_conversations::StoreError;
 
@@ -122,9 +124,9 @@ impl RateWriter {
         &self,
         connection: &mut PgConnection,
     ) -> Result<Vec<Option<Exhausted>>, WriteError> {
+        let mut transaction = in_time(connection.begin_with(BEGIN)).await?.or_failure()?;
         for _ in 0..MOST_RACES {
-            let read = timeout(LONGEST_STATEMENT, RateRow::read(connection, &self.id)).await;
-            let mut row = read.map_err(|_| no_answer())??;
+            let mut row = in_time(RateRow::read(&mut transaction, &self.id)).await??;
             let mut answers = Vec::with_capacity(self.batch.len());
             let mut is_changed = false;
             for update in &self.batch {
@@ -137,12 +139,8 @@ impl RateWriter {
             if !is_changed {
                 return Ok(answers);
             }
-            let write = timeout(LONGEST_STATEMENT, row.write(connection, &self.id)).await;
-            let is_written = write.map_err(|_| WriteError {
-                error: no_answer(),
-                is_undecided: true,
-            })??;
-            if is_written {
+            if in_time(row.write(&mut transaction, &self.id)).await?? {
+                commit(transaction).await?;
                 if row.is_new() {
                     tidy(connection).await;
                 }
@@ -217,17 +215,53 @@ impl Drop for RateWriter {
     }
 }
 
-fn no_answer() -> StoreError {
-    StoreError::database(format!(
-        "no answer within {} seconds",
-        LONGEST_STATEMENT.as_secs()
-    ))
+/// The error of a write.
+struct WriteError {
+    error: StoreError,
+    /// It may have been written nevertheless.
+    is_undecided: bool,
+}
+
+impl From<StoreError> for WriteError {
+    fn from(error: StoreError) -> Self {
+        Self {
+            error,
+            is_undecided: false,
+        }
+    }
+}
+
+async fn commit(transaction: sqlx::Transaction<'_, sqlx::Postgres>) -> Result<(), WriteError> {
+    let (error, is_undecided) = match in_time(transaction.commit()).await {
+        Ok(Ok(())) => return Ok(()),
+        // Without an answer it may have been written.
+        Ok(Err(error)) => {
+            let is_undecided = error.as_database_error().is_none();
+            (failure(error), is_undecided)
+        }
+        Err(error) => (error, true),
+    };
+    Err(WriteError {
+        error,
+        is_undecided,
+    })
+}
+
+/// Waits for a statement.
+async fn in_time<T>(statement: impl Future<Output = T>) -> Result<T, StoreError> {
+    let answered = timeout(LONGEST_STATEMENT, statement).await;
+    answered.map_err(|_| {
+        StoreError::database(format!(
+            "no answer within {} seconds",
+            LONGEST_STATEMENT.as_secs()
+        ))
+    })
 }
 
 /// Deletes a few unused rows. Their number grows only with new ones.
 async fn tidy(connection: &mut PgConnection) {
-    let deleted = timeout(LONGEST_STATEMENT, delete_unused(connection)).await;
-    if let Err(error) = deleted.unwrap_or_else(|_| Err(no_answer())) {
+    let deleted = in_time(delete_unused(connection)).await;
+    if let Err(error) = deleted.flatten() {
         tracing::warn!(%error, "rows of unused rate limits not deleted");
     }
 }

@@ -17,6 +17,14 @@ async fn postgres_conforms() {
     conforms(|| OnServer::new(&server)).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_behind_a_pooler_conforms() {
+    let Some(server) = Server::start_pooled("journal-conformance-pooled") else {
+        return;
+    };
+    conforms(|| OnServer::new(&server)).await;
+}
+
 async fn conforms<P: Place<Journal: Database>>(new: impl Fn() -> P) {
     keeps_runs(async || new()).await;
     runs::a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_on(new()).await;

@@ -69,9 +69,19 @@ fn from(user: impl Into<String>) -> AgentRequest {
 
 #[tokio::test]
 async fn processes_share_what_is_used_and_what_comes_back() {
-    let Some(server) = Server::start("rates-shared") else {
-        return;
-    };
+    if let Some(server) = Server::start("rates-shared") {
+        processes_share_a_limit(server).await;
+    }
+}
+
+#[tokio::test]
+async fn processes_behind_a_pooler_share_what_is_used_and_what_comes_back() {
+    if let Some(server) = Server::start_pooled("rates-shared-pooled") {
+        processes_share_a_limit(server).await;
+    }
+}
+
+async fn processes_share_a_limit(server: Server) {
     let clock = Clock::new(&server, "shared");
     let process = async || {
         let database = clock.open().await;
