@@ -25,6 +25,7 @@ use tower_agent::callback::LayerInner;
 use tower_agent::error::{Error, ErrorKind, Result, panic_message};
 use tower_agent::stream::{self, EventKind};
 use tower_agent_conversations::{Begun, Progress, Roles, ThreadRun};
+use tracing::span::EnteredSpan;
 
 /// A run as a stream of events for the client; created by [`AgUi::run`](super::AgUi::run).
 ///
@@ -122,6 +123,11 @@ impl AgUiRun {
 }
 
 impl ActiveRun {
+    /// Enters the span that the run was begun in.
+    pub(crate) fn enter(&self) -> EnteredSpan {
+        self.kept.span().clone().entered()
+    }
+
     /// Notes the agent's next event if it is the next piece of a text, for which nothing else is to
     /// do.
     #[inline]
@@ -375,6 +381,7 @@ impl Stop for Mutex<ActiveRun> {
             Err(TryLockError::WouldBlock) => None,
         };
         if let Some(mut run) = run {
+            let _entered = run.enter();
             run.stop();
         }
     }
@@ -384,7 +391,9 @@ impl Stream for AgUiRun {
     type Item = Event;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.lock().poll_next(cx)
+        let mut run = self.lock();
+        let _entered = run.enter();
+        run.poll_next(cx)
     }
 }
 
@@ -458,7 +467,9 @@ impl ActiveRun {
 impl Drop for ActiveRun {
     /// Saves the progress, also of a run whose stream is not read to its end.
     fn drop(&mut self) {
+        let _entered = self.enter();
         self.keep(Progress::Cut);
+        self.kept.stop();
     }
 }
 

@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tower_agent::context::ConversationId;
 use tower_agent::{AgentRequest, RunContext};
 
 use crate::error::StoreError;
@@ -57,10 +58,13 @@ impl ConversationKey {
         }
     }
 
-    /// Returns the request for this conversation.
+    /// Returns the request for this conversation, whose [`ConversationId`] it has as well.
     #[must_use]
     pub fn request(&self, request: impl Into<AgentRequest>) -> AgentRequest {
-        request.into().with_extension(self.clone())
+        request
+            .into()
+            .with_extension(ConversationId::new(self.id.clone()))
+            .with_extension(self.clone())
     }
 
     /// Returns the key of the conversation that a run belongs to, if it has one.

@@ -25,7 +25,7 @@ use crate::translate::TranslateRequest;
 use crate::wire::{Event, InputError, InputErrorKind, RunAgentInput};
 use tower_agent::agent::{AgentRequest, BoxAgent};
 use tower_agent::callback::LayerInner;
-use tower_agent::context::{ConversationId, State};
+use tower_agent::context::State;
 use tower_agent::error::{BoxError, Resolution};
 use tower_agent_conversations::{
     Begun, ConversationKey, ConversationQuery, QuestionPage, Roles, Threads,
@@ -44,9 +44,10 @@ const EXPIRED_AT_ONCE: usize = 8;
 /// | [`ConversationKey`] | the [principal](super::AgUiBuilder::principal), if there is one, and the thread |
 /// | [`http::request::Parts`] | the head of the HTTP request, with the extensions that outer layers have added; only for a run over HTTP |
 /// | `Arc<`[`RunAgentInput`]`>` | the client's input, without its state, which is [`RunContext::state`](tower_agent::RunContext::state): the word of the client alone |
-/// | [`ConversationId`] | the id of the thread, for telemetry |
+/// | [`ConversationId`](tower_agent::context::ConversationId) | the id of the thread, for telemetry |
 ///
-/// The run's own id is not the client's, which may be anything. Cloning is O(1).
+/// The run's own id is not the client's, which may be anything. The run is in the `tracing` span in
+/// which its request was received, until its stream ends, whatever layers do. Cloning is O(1).
 ///
 /// ```
 /// use http_body_util::{BodyExt, Full};
@@ -449,10 +450,7 @@ fn with_thread(
     key: ConversationKey,
     input: Arc<RunAgentInput>,
 ) -> AgentRequest {
-    request
-        .with_extension(ConversationId::new(key.id.clone()))
-        .with_extension(key)
-        .with_extension(input)
+    key.request(request).with_extension(input)
 }
 
 impl<B> Service<http::Request<B>> for AgUi

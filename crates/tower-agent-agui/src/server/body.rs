@@ -129,6 +129,7 @@ impl EventBody {
         // while the client reads slowly.
         let Some(run) = &mut self.run else { return };
         let mut run = run.lock();
+        let _entered = run.enter();
         let mut is_over = false;
         while !is_over && self.bytes.len() < FRAME {
             match run.poll_next(cx) {

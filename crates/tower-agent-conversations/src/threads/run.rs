@@ -7,6 +7,7 @@ use tower_agent::agent::{AgentService, RunStream};
 use tower_agent::error::{Error, Result};
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::{AgentResponse, RunContext};
+use tracing::Span;
 
 use super::Begun;
 use super::client::ClientView;
@@ -28,6 +29,7 @@ use crate::error::StoreError;
 /// its client has: see [`agent`](Self::agent) and [`keep`](Self::keep).
 #[must_use = "a run does nothing until its stream is read"]
 pub struct ThreadRun {
+    span: Span,
     /// Gone after the end.
     agent: Option<RunStream>,
     context: RunContext,
@@ -55,6 +57,7 @@ impl ThreadRun {
         } = begun;
         let agent = RunStream::named(agent, request, name);
         Self {
+            span: Span::current(),
             context: agent.context().clone(),
             agent: Some(agent),
             keeper,
@@ -65,6 +68,15 @@ impl ThreadRun {
             is_kept: false,
             is_lost: false,
         }
+    }
+
+    /// Returns the span in which the run was created, such as that of an HTTP request, and in which
+    /// it goes on: a layer around the server may end when the response begins, whose body is the
+    /// run. The stream enters it; a server that reads the [agent's own](Self::agent) does so
+    /// itself.
+    #[must_use]
+    pub fn span(&self) -> &Span {
+        &self.span
     }
 
     /// Returns the context of the run.
@@ -207,6 +219,7 @@ impl Stream for ThreadRun {
     type Item = Result<Event, StoreError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let _entered = self.span.clone().entered();
         if let Err(error) = ready!(self.poll_saved(cx)) {
             self.held = None;
             self.keep_whole(Progress::Cut);
@@ -235,6 +248,7 @@ impl Stream for ThreadRun {
 impl Drop for ThreadRun {
     /// Saves the progress, also of a run whose stream is not read to its end.
     fn drop(&mut self) {
+        let _entered = self.span.clone().entered();
         // Before the agent goes: the checkpoint is its.
         self.keep_whole(Progress::Cut);
         self.agent = None;

@@ -60,7 +60,8 @@ impl Operation<'_> {
             gen_ai.prompt.name = self.prompt,
             network.transport = network.transport,
             server.address = network.address.as_deref(),
-            server.port = network.port,
+            // Signed, as the conventions have it: an unsigned integer would be exported as a text.
+            server.port = network.port.map(i64::from),
             error.type = Empty,
             rpc.response.status_code = Empty,
         )

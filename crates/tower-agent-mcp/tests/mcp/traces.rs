@@ -203,6 +203,13 @@ async fn one_trace_from_a_request_through_an_agent_a_server_its_agent_and_its_mo
             attribute(&sent, "server.address").as_deref(),
             Some("127.0.0.1")
         );
+        let mut attributes = sent.attributes.iter();
+        let port = attributes.find(|attribute| attribute.key.as_str() == "server.port");
+        let port = port.map(|port| &port.value);
+        assert!(
+            matches!(port, Some(opentelemetry::Value::I64(_))),
+            "{port:?}"
+        );
     }
 }
 

@@ -1,10 +1,13 @@
 //! Behind the layers that a server stands behind.
 
 use std::io::Read;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
 use http::{HeaderName, Method, Request, StatusCode};
+use http_body::Body as _;
+use http_body_util::BodyExt;
 use serde_json::json;
 use tower::ServiceExt;
 use tower::limit::ConcurrencyLimitLayer;
@@ -25,6 +28,8 @@ use tower_http::request_id::{
 use tower_http::timeout::TimeoutLayer;
 use tower_http::trace::TraceLayer;
 use tower_http::validate_request::ValidateRequestHeaderLayer;
+use tracing::{Instrument, Span};
+use tracing_subscriber::util::SubscriberInitExt;
 
 use super::client::{post, send};
 use super::{Served, agent, app, input, rules};
@@ -241,6 +246,59 @@ async fn traces_panic_catchers_and_limits_of_concurrency_stand_around_it() {
         let last = events.last().unwrap();
         assert_eq!(last["type"], "RUN_ERROR");
         assert!(!last.to_string().contains("the model broke"), "{last}");
+    }
+}
+
+/// Notes the span in which it is called, and the one in which its future is dropped.
+#[derive(Clone, Default)]
+struct Spans(Arc<Mutex<Vec<Option<tracing::Id>>>>);
+
+impl Spans {
+    fn note(&self) {
+        self.0.lock().unwrap().push(Span::current().id());
+    }
+}
+
+impl Drop for Spans {
+    fn drop(&mut self) {
+        self.note();
+    }
+}
+
+/// A layer ends with the response, whose body is the run.
+#[tokio::test]
+async fn a_run_stays_in_the_span_of_its_request_to_its_end_or_its_drop() {
+    let _subscriber = tracing_subscriber::registry().set_default();
+    for is_read in [true, false] {
+        let seen: Arc<Mutex<Vec<_>>> = Arc::default();
+        let noted = seen.clone();
+        let model = tower::service_fn(move |_: tower_agent::ModelRequest| {
+            let spans = Spans(noted.clone());
+            async move {
+                spans.note();
+                if !is_read {
+                    std::future::pending::<()>().await;
+                }
+                tokio::task::yield_now().await;
+                Ok::<_, tower_agent::Error>(tower_agent::ModelResponse::from_text("hi"))
+            }
+        });
+        let server = AgUi::new(Agent::builder(model).build().unwrap());
+        let span = tracing::info_span!("request");
+        let request = post(input().to_string());
+        let response = server.oneshot(request).instrument(span.clone()).await;
+        let mut body = response.unwrap().into_body();
+        if is_read {
+            while body.frame().await.is_some() {}
+        } else {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            while seen.lock().unwrap().is_empty() {
+                let _ = std::pin::Pin::new(&mut body).poll_frame(&mut context);
+                tokio::task::yield_now().await;
+            }
+        }
+        drop(body);
+        assert_eq!(*seen.lock().unwrap(), [span.id(), span.id()], "{is_read}");
     }
 }
 
