@@ -56,9 +56,9 @@ where
     }
 
     fn call(&mut self, mut request: R) -> Self::Future {
-        let call = OpenCall::begin(&mut request, &self.telemetry);
+        let mut call = OpenCall::begin(&mut request, &self.telemetry);
         // Services may do their work in `call` already, and its spans are children of this one.
-        let inner = match &call {
+        let inner = match &mut call {
             Some(call) => call.inside(|| self.inner.call(request)),
             None => self.inner.call(request),
         };
@@ -102,13 +102,18 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let Some(inner) = this.inner.as_mut().as_pin_mut() else {
+        let Some(mut inner) = this.inner.as_mut().as_pin_mut() else {
             return Poll::Pending;
         };
         let Some(call) = this.call else {
             return inner.poll(cx);
         };
-        let result = ready!(call.inside(|| inner.poll(cx)));
+        let mut polled = call.inside(|| inner.as_mut().poll(cx));
+        // It waits to be polled in its span, which has started in this poll.
+        if polled.is_pending() && call.has_just_begun() {
+            polled = call.inside(|| inner.poll(cx));
+        }
+        let result = ready!(polled);
         // For the same reason as in `drop`: destructors run while the span is open.
         call.inside(|| this.inner.set(None));
         call.end(&result);

@@ -60,7 +60,7 @@
 //! |---|---|---|
 //! | `invoke_agent {agent}` | internal | call of an agent |
 //! | `invoke_workflow {team}` | internal | call of a team |
-//! | `chat {model}` | client | model call |
+//! | `chat {model}` | client; internal if no model was called | model call |
 //! | `execute_tool {tool}` | internal | tool call |
 //!
 //! A span is one logical call: it is outside all retries, fallbacks, callbacks and layers of the
@@ -69,6 +69,12 @@
 //! what is inside, so that a tool's own events and spans, and those of an HTTP client, belong to
 //! it. An agent used as a tool is a child of its `execute_tool`, and the members of a team are
 //! children of their `invoke_workflow`.
+//!
+//! A model call that a callback or a layer such as a cache has answered has the attribute
+//! `tower_agent.answered_without_model`. It is no client span, has no server and no provider, and
+//! is in no metric of model calls; nor is one that was refused before it reached a model. Until a
+//! call reaches the model, events are its own and spans are beside it, inside the agent's: a span's
+//! kind cannot change once others are inside.
 //!
 //! A span ends exactly once, with the call: when it succeeds, fails or panics, and when it is
 //! dropped, for example because the reader of a stream has gone. Work that a tool leaves behind in
@@ -91,13 +97,15 @@
 //! The models of `tower-agent-providers` do; for others set
 //! [`provider_name`](OpenTelemetry::provider_name) and the model in the settings.
 //!
-//! What a sampler decides by is set when a span starts: the operation, the names and the
-//! conversation, and for a model call the provider, the model and the server that the agent's last
-//! call reached, since a model tells them when it is called. The first call of an agent has them
-//! from its end on, and so has one that reaches another model than the call before.
+//! They are those of the model that was called last, such as that of a fallback, and
+//! `gen_ai.response.model` is what that one says has answered. Each attribute is written once, so
+//! that what a model tells when it is called comes too late for a sampler, which sees the
+//! operation, the names, the run and the conversation.
 //!
-//! A run that is resumed, or goes on with a later message, has the
-//! [conversation id](OpenTelemetry::conversation_id) of the run before.
+//! Every span has the id of the run, `tower_agent.run.id`, and of the
+//! [conversation](OpenTelemetry::conversation_id), which stays that of the run before for one that
+//! is resumed, or goes on with a later message. It has its
+//! [user](OpenTelemetry::user_id) if the program says who that is.
 //!
 //! The tokens of an agent's span are the sum of those inside it, sub-agents included. Some backends
 //! add up the tokens of all spans; for those that know OpenInference, an agent's span says that it
@@ -128,6 +136,10 @@
 //! | `gen_ai.invoke_agent.duration`, `gen_ai.invoke_workflow.duration` | calls of agents and teams, in seconds |
 //! | `gen_ai.invoke_agent.inference_calls`, `.tool_calls` | calls that one agent has made itself |
 //!
+//! Those of model calls have the provider, the models and the server as attributes, those of tools
+//! the names that are declared: what a model has made up is `_OTHER`. Durations and the tokens of a
+//! call have `error.type`.
+//!
 //! Tokens are counted where the model answers, and nowhere else: a response of a callback has none,
 //! and neither agents nor teams count those of their model calls again.
 //!
@@ -154,7 +166,8 @@
 //!
 //! Names are those of `open-telemetry/semantic-conventions-genai` at revision
 //! `024a4f944a1291fcb627c9c47da69e79868dd15e`, status *Development*: a later version of this crate
-//! may follow a later revision.
+//! may follow a later revision. The tests check names, types and units of all that they receive
+//! against a copy of that state.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests and examples may; the library may not.

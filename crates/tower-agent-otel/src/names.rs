@@ -12,12 +12,15 @@ pub(crate) mod operation {
 }
 
 pub(crate) mod attribute {
-    /// Of this crate: the conventions have no attribute for it.
+    // Of this crate: the conventions have no attributes for them.
     pub(crate) const ANSWERED_BY: &str = "tower_agent.answered_by";
+    pub(crate) const ANSWERED_WITHOUT_MODEL: &str = "tower_agent.answered_without_model";
+    pub(crate) const RUN_ID: &str = "tower_agent.run.id";
     pub(crate) const WAITING: &str = "tower_agent.waiting";
     pub(crate) const AGENT_DESCRIPTION: &str = "gen_ai.agent.description";
     pub(crate) const AGENT_NAME: &str = "gen_ai.agent.name";
     pub(crate) const CONVERSATION_ID: &str = "gen_ai.conversation.id";
+    pub(crate) const ENDUSER_ID: &str = "enduser.id";
     pub(crate) const ERROR_TYPE: &str = "error.type";
     pub(crate) const INPUT_MESSAGES: &str = "gen_ai.input.messages";
     pub(crate) const OPERATION_NAME: &str = "gen_ai.operation.name";

@@ -4,9 +4,10 @@ use opentelemetry::trace::{SpanRef, Status, TraceContextExt};
 use opentelemetry::{Context, KeyValue};
 use tokio::time::Instant;
 use tower_agent::error::{Error, ErrorKind, Result};
-use tracing::Span;
 use tracing::level_filters::LevelFilter;
+use tracing::{Id, Span, Subscriber};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing_subscriber::Registry;
 
 use crate::names::{attribute, error_type};
 use crate::recorded::{Ending, Recorded};
@@ -17,8 +18,9 @@ pub(crate) struct OpenCall<R: Recorded> {
     telemetry: Arc<Telemetry>,
     record: R::Record,
     span: Span,
-    /// The context, with the span, that is current while the call is polled.
+    /// The context that is current while the call is polled: with the span, once it has started.
     context: Context,
+    has_started: bool,
     began: Instant,
     has_ended: bool,
 }
@@ -31,27 +33,29 @@ impl<R: Recorded> OpenCall<R> {
         if is_unheard(telemetry) {
             return None;
         }
-        let (span, expected) = R::span(request, telemetry);
+        let span = R::span(request, telemetry);
         if span.is_disabled() && !telemetry.is_metered() && !are_failures_received() {
             return None;
         }
-        let mut context = span.context();
-        if !context.span().span_context().is_valid() {
-            // Without a subscriber that exports, the span has no context. Keeping the caller's
-            // leaves a trace that `opentelemetry` alone has begun unbroken.
-            context = Context::current();
-        }
-        let record = R::begin(request, expected, telemetry, &mut context);
+        let mut context = if R::STARTS_LATER {
+            Context::current()
+        } else {
+            started(&span)
+        };
+        let record = R::begin(request, &span, telemetry, &mut context);
         let call = Self {
             telemetry: telemetry.clone(),
             record,
             span,
             context,
+            has_started: !R::STARTS_LATER,
             began: Instant::now(),
             has_ended: false,
         };
         // Attributes cost allocations: not for a span that is filtered out or not sampled.
-        if let Some(span) = call.recording() {
+        if call.has_started
+            && let Some(span) = call.recording()
+        {
             R::describe(request, &call.telemetry, &span);
         }
         Some(Box::new(call))
@@ -66,13 +70,30 @@ impl<R: Recorded> OpenCall<R> {
         Some(self.context.span()).filter(SpanRef::is_recording)
     }
 
+    /// Returns whether the call has begun since it was last polled, and its span is to be entered.
+    pub(crate) fn has_just_begun(&self) -> bool {
+        !self.has_started && R::has_begun(&self.record)
+    }
+
     /// Runs code of the call in its span.
-    pub(crate) fn inside<T>(&self, code: impl FnOnce() -> T) -> T {
+    pub(crate) fn inside<T>(&mut self, code: impl FnOnce() -> T) -> T {
+        if self.has_just_begun() {
+            self.start();
+        }
+        if !self.has_started {
+            let _noted = Noted::enter(&self.span);
+            return code();
+        }
         // Both: `tracing` takes parents from the entered span, and code that uses `opentelemetry`
         // directly takes them from the attached context.
         let _entered = self.span.enter();
         let _attached = self.context.clone().attach();
         code()
+    }
+
+    fn start(&mut self) {
+        self.has_started = true;
+        self.context = started(&self.span);
     }
 
     pub(crate) fn end(&mut self, result: &Result<R::Response>) {
@@ -103,6 +124,9 @@ impl<R: Recorded> OpenCall<R> {
             is_waiting,
             duration: self.began.elapsed(),
         };
+        if !self.has_started {
+            self.start();
+        }
         // Not `recording()`, which would borrow all of `self`: `end` takes the record mutably.
         let span = if self.span.is_disabled() {
             None
@@ -134,6 +158,46 @@ impl<R: Recorded> OpenCall<R> {
         // may hold one for as long as it runs.
         span.end();
     }
+}
+
+/// Starts a span, if it has not started, and returns the context of everything inside it.
+fn started(span: &Span) -> Context {
+    let context = span.context();
+    if context.span().span_context().is_valid() {
+        return context;
+    }
+    // Without a subscriber that exports, the span has no context. Keeping the caller's leaves a
+    // trace that `opentelemetry` alone has begun unbroken.
+    Context::current()
+}
+
+/// A span that has not started and is the one whose events are noted, until this is dropped.
+///
+/// `Span::enter` would start it, and its kind, which is not known yet, cannot change afterwards. So
+/// the registry alone is told, which knows where an event belongs, and not the layers above it.
+struct Noted<'a>(&'a Span);
+
+impl<'a> Noted<'a> {
+    fn enter(span: &'a Span) -> Self {
+        in_registry(span, Registry::enter);
+        Self(span)
+    }
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        in_registry(self.0, Registry::exit);
+    }
+}
+
+/// Calls the registry of a span. There is none below a subscriber of another kind, whose spans are
+/// not exported.
+fn in_registry(span: &Span, call: fn(&Registry, &Id)) {
+    span.with_subscriber(|(id, subscriber)| {
+        if let Some(registry) = subscriber.downcast_ref() {
+            call(registry, id);
+        }
+    });
 }
 
 /// Returns whether nobody can receive anything of any call.

@@ -42,6 +42,7 @@ pub struct OpenTelemetry {
     has_content: bool,
     provider: Option<Cow<'static, str>>,
     conversation_id: Option<Arc<IdOf>>,
+    user_id: Option<Arc<IdOf>>,
     meter: Option<Meter>,
 }
 
@@ -52,6 +53,7 @@ impl OpenTelemetry {
             has_content: false,
             provider: None,
             conversation_id: None,
+            user_id: None,
             meter: None,
         }
     }
@@ -72,8 +74,8 @@ impl OpenTelemetry {
 
     /// Sets the function that returns the id of a run's conversation, `gen_ai.conversation.id`. It
     /// is called for each span. Defaults to the
-    /// [`ConversationId`](tower_agent::context::ConversationId) of the run, which a server with
-    /// threads adds.
+    /// [`ConversationId`](tower_agent::context::ConversationId) of the run, which stored
+    /// conversations add: sessions and threads.
     ///
     /// The id is stored in the [private state](RunContext::private_state), and with it in the
     /// checkpoint: a run that is resumed is in the same conversation, whether or not it is given
@@ -83,6 +85,28 @@ impl OpenTelemetry {
         id: impl Fn(&RunContext) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         self.conversation_id = Some(Arc::new(id));
+        self
+    }
+
+    /// Sets the function that returns the id of a run's user, `enduser.id`. It is called for each
+    /// span. By default no span names a user: whom the backend may know is for the program to say.
+    ///
+    /// The user of a stored conversation is in its
+    /// [`ConversationKey`](https://docs.rs/tower-agent-conversations/latest/tower_agent_conversations/struct.ConversationKey.html).
+    ///
+    /// ```
+    /// use tower_agent_conversations::ConversationKey;
+    /// use tower_agent_otel::OpenTelemetry;
+    ///
+    /// let telemetry = OpenTelemetry::new()
+    ///     .user_id(|run| ConversationKey::of(run).map(|key| key.user.to_string()));
+    /// # drop(telemetry);
+    /// ```
+    pub fn user_id(
+        mut self,
+        id: impl Fn(&RunContext) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.user_id = Some(Arc::new(id));
         self
     }
 
@@ -106,6 +130,7 @@ impl From<OpenTelemetry> for Bundle {
             has_content,
             provider,
             conversation_id,
+            user_id,
             meter,
         } = telemetry;
         // Only of the global one: a meter that was given is to be used.
@@ -116,6 +141,7 @@ impl From<OpenTelemetry> for Bundle {
             has_content,
             provider.map(Arc::from),
             conversation_id,
+            user_id,
             &meter,
             is_unmetered,
         ));

@@ -12,23 +12,29 @@ use crate::telemetry::Telemetry;
 pub(crate) trait Recorded: Request {
     /// The data of a call in progress, from which its end is recorded.
     type Record: Send;
-    /// The data of a call that is known when its span starts.
-    type Expected;
+
+    /// Its span starts when the call [has begun](Self::has_begun), and not with the call.
+    const STARTS_LATER: bool = false;
 
     /// Creates the span, with the attributes that a sampler decides by: later ones come too late
     /// for it. The attributes are computed only if the span is enabled.
-    fn span(request: &Self, telemetry: &Telemetry) -> (Span, Self::Expected);
+    fn span(request: &Self, telemetry: &Telemetry) -> Span;
 
     /// Begins a call. `context` is the context of everything that runs inside it.
     fn begin(
         request: &mut Self,
-        expected: Self::Expected,
+        span: &Span,
         telemetry: &Arc<Telemetry>,
         context: &mut Context,
     ) -> Self::Record;
 
+    /// Returns whether the call has reached its target, and its span has started.
+    fn has_begun(_: &Self::Record) -> bool {
+        true
+    }
+
     /// Sets the attributes of the request that no sampler needs; called for recorded spans only.
-    fn describe(request: &Self, telemetry: &Telemetry, span: &SpanRef<'_>);
+    fn describe(_: &Self, _: &Telemetry, _: &SpanRef<'_>) {}
 
     /// Returns the `error.type` of a response that reports a failure.
     fn error_type(response: &Self::Response) -> Option<&'static str>;

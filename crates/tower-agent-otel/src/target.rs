@@ -32,33 +32,19 @@ impl Target {
         }
     }
 
-    pub(crate) fn address(&self) -> Option<&str> {
-        self.server.as_ref().map(|(address, _)| &**address)
-    }
-
-    pub(crate) fn port(&self) -> Option<i64> {
-        self.server.as_ref().map(|(_, port)| i64::from(*port))
-    }
-
-    /// Returns the attributes in which this differs from what a span was started with.
-    pub(crate) fn changed_from(&self, started: &Self) -> Vec<KeyValue> {
-        let mut changed = Vec::new();
-        if self.provider != started.provider {
-            changed.extend(of(attribute::PROVIDER_NAME, self.provider.as_ref()));
+    /// Returns the attributes of spans and of metrics.
+    pub(crate) fn attributes(&self) -> Vec<KeyValue> {
+        let mut attributes = Vec::new();
+        if let Some(provider) = &self.provider {
+            attributes.push(KeyValue::new(attribute::PROVIDER_NAME, provider.clone()));
         }
-        if self.model != started.model {
-            changed.extend(of(attribute::REQUEST_MODEL, self.model.as_ref()));
+        if let Some(model) = &self.model {
+            attributes.push(KeyValue::new(attribute::REQUEST_MODEL, model.clone()));
         }
-        if self.server != started.server {
-            let address = self.server.as_ref().map(|(address, _)| address);
-            changed.extend(of(attribute::SERVER_ADDRESS, address));
-            let port = self.port();
-            changed.extend(port.map(|port| KeyValue::new(attribute::SERVER_PORT, port)));
+        if let Some((address, port)) = &self.server {
+            attributes.push(KeyValue::new(attribute::SERVER_ADDRESS, address.clone()));
+            attributes.push(KeyValue::new(attribute::SERVER_PORT, i64::from(*port)));
         }
-        changed
+        attributes
     }
-}
-
-fn of(key: &'static str, value: Option<&Arc<str>>) -> Option<KeyValue> {
-    value.map(|value| KeyValue::new(key, value.clone()))
 }

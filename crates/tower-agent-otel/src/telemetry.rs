@@ -1,5 +1,4 @@
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use opentelemetry::metrics::Meter;
 use serde_json::Value;
@@ -9,15 +8,11 @@ use tower_agent::{RunContext, Settings};
 use crate::metrics::Metrics;
 use crate::target::Target;
 
-/// Returns the id of a run's conversation.
+/// Returns the id of a run's conversation, or of its user.
 pub(crate) type IdOf = dyn Fn(&RunContext) -> Option<String> + Send + Sync;
 
 /// The key of the conversation's id in its private state.
 const CONVERSATION: &str = "tower_agent_otel.conversation_id";
-
-/// The maximum number of agents whose targets are remembered: a program may make up names of
-/// agents.
-const MAX_TARGETS: usize = 1024;
 
 /// The options and instruments that all calls share.
 pub(crate) struct Telemetry {
@@ -25,11 +20,10 @@ pub(crate) struct Telemetry {
     /// The provider of models that do not report theirs, if it is known.
     provider: Option<Arc<str>>,
     conversation_id: Option<Arc<IdOf>>,
+    user_id: Option<Arc<IdOf>>,
     pub(crate) metrics: Metrics,
     /// Nobody receives the metrics.
     is_unmetered: bool,
-    /// The model that each agent has called last, by the agent's path.
-    targets: Mutex<HashMap<String, Target>>,
 }
 
 impl Telemetry {
@@ -37,6 +31,7 @@ impl Telemetry {
         has_content: bool,
         provider: Option<Arc<str>>,
         conversation_id: Option<Arc<IdOf>>,
+        user_id: Option<Arc<IdOf>>,
         meter: &Meter,
         is_unmetered: bool,
     ) -> Self {
@@ -44,9 +39,9 @@ impl Telemetry {
             has_content,
             provider,
             conversation_id,
+            user_id,
             metrics: Metrics::new(meter),
             is_unmetered,
-            targets: Mutex::default(),
         }
     }
 
@@ -78,29 +73,18 @@ impl Telemetry {
         id
     }
 
-    /// Returns what is known of a model call's target before the call.
+    /// Returns the user of a run, if the program tells users.
+    pub(crate) fn user_id(&self, run: &RunContext) -> Option<String> {
+        let user = self.user_id.as_ref()?;
+        user(run).filter(|user| !user.is_empty())
+    }
+
+    /// Returns what is known of a model call's target, if the model does not tell it.
     pub(crate) fn target_of(&self, settings: &Settings) -> Target {
         Target {
             provider: self.provider.clone(),
             model: settings.model.as_deref().map(Into::into),
             server: None,
-        }
-    }
-
-    /// Returns what the last model call of this agent has reached, as the next one probably will. A
-    /// model tells when it is called, which is too late for a sampler.
-    pub(crate) fn last_target(&self, run: &RunContext) -> Target {
-        let targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
-        targets.get(run.path()).cloned().unwrap_or_default()
-    }
-
-    /// Remembers what a model call of an agent has reached.
-    pub(crate) fn remember(&self, path: &str, target: &Target) {
-        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = targets.get_mut(path) {
-            known.clone_from(target);
-        } else if targets.len() < MAX_TARGETS {
-            targets.insert(path.to_owned(), target.clone());
         }
     }
 }

@@ -20,12 +20,11 @@ pub(crate) struct AgentRecord {
 
 impl Recorded for AgentRequest {
     type Record = AgentRecord;
-    type Expected = ();
 
-    fn span(request: &Self, telemetry: &Telemetry) -> (Span, ()) {
+    fn span(request: &Self, telemetry: &Telemetry) -> Span {
         let context = request.context();
         let name = context.agent();
-        let span = if request.is_for_team() {
+        if request.is_for_team() {
             info_span!(
                 "invoke_workflow",
                 otel.name = format!("{} {name}", operation::INVOKE_WORKFLOW),
@@ -33,6 +32,8 @@ impl Recorded for AgentRequest {
                 { attribute::OPERATION_NAME } = operation::INVOKE_WORKFLOW,
                 { attribute::WORKFLOW_NAME } = name,
                 { attribute::CONVERSATION_ID } = telemetry.conversation_id(context),
+                { attribute::RUN_ID } = context.run_id(),
+                { attribute::ENDUSER_ID } = telemetry.user_id(context),
             )
         } else {
             info_span!(
@@ -42,12 +43,18 @@ impl Recorded for AgentRequest {
                 { attribute::OPERATION_NAME } = operation::INVOKE_AGENT,
                 { attribute::AGENT_NAME } = name,
                 { attribute::CONVERSATION_ID } = telemetry.conversation_id(context),
+                { attribute::RUN_ID } = context.run_id(),
+                { attribute::ENDUSER_ID } = telemetry.user_id(context),
             )
-        };
-        (span, ())
+        }
     }
 
-    fn begin(request: &mut Self, (): (), _: &Arc<Telemetry>, context: &mut Context) -> AgentRecord {
+    fn begin(
+        request: &mut Self,
+        _: &Span,
+        _: &Arc<Telemetry>,
+        context: &mut Context,
+    ) -> AgentRecord {
         AgentRecord {
             name: request.context().agent().to_owned(),
             is_team: request.is_for_team(),
@@ -80,7 +87,7 @@ impl Recorded for AgentRequest {
     ) {
         if let Some(span) = span {
             if !call.is_team {
-                span.set_attributes(of_calls(&call.caller));
+                span.set_attributes(finish_reason(&call.caller));
                 span.set_attributes(response.map(usage).into_iter().flatten());
             }
             if telemetry.has_content {
@@ -116,20 +123,16 @@ impl Recorded for AgentRequest {
     fn emit_exception(_: &'static str, _: Option<&str>) {}
 }
 
-/// Returns the attributes of the last model call that an agent has as well.
-fn of_calls(caller: &Caller) -> Vec<KeyValue> {
-    let mut attributes = Vec::new();
-    if let Some(model) = caller.model() {
-        attributes.push(KeyValue::new(attribute::REQUEST_MODEL, model));
-    }
-    if let Some(reason) = caller.finish_reason() {
-        let reasons = Value::Array(Array::String(vec![StringValue::from(reason)]));
-        attributes.push(KeyValue::new(attribute::RESPONSE_FINISH_REASONS, reasons));
-    }
-    attributes
+/// Returns the finish reason of the last model call, which is an agent's as well. The model is not:
+/// an agent may call several.
+fn finish_reason(caller: &Caller) -> Option<KeyValue> {
+    let reason = caller.finish_reason()?;
+    let reasons = Value::Array(Array::String(vec![StringValue::from(reason)]));
+    Some(KeyValue::new(attribute::RESPONSE_FINISH_REASONS, reasons))
 }
 
-/// Returns the tokens of an agent, its sub-agents included.
+/// Returns the tokens of an agent, its sub-agents included. The conventions list those of a cache
+/// for an agent elsewhere only; backends read what a whole run has saved from the outermost span.
 fn usage(response: &AgentResponse) -> Vec<KeyValue> {
     let usage = response.usage();
     let mut attributes = Vec::new();

@@ -21,8 +21,7 @@ pub(super) struct Caller {
 /// The reports of the agent's model calls, added up.
 #[derive(Debug, Default)]
 struct Reports {
-    /// The model and the finish reason of the last call.
-    model: Option<Arc<str>>,
+    /// The finish reason of the last call.
     finish_reason: Option<String>,
     /// The messages that the first call has sent, after all callbacks.
     input: Option<Messages>,
@@ -33,7 +32,6 @@ struct Reports {
 /// The report of one model call to its agent.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    pub(super) model: Option<Arc<str>>,
     pub(super) finish_reason: Option<String>,
     /// The messages that were sent; `None` if content is not recorded.
     pub(super) input: Option<Messages>,
@@ -104,7 +102,6 @@ impl Caller {
     /// Adds the report of a model call, also to those whose conversation this is.
     pub(super) fn report(&self, report: &Report) {
         let mut reports = self.reports();
-        reports.model.clone_from(&report.model);
         reports.finish_reason.clone_from(&report.finish_reason);
         if reports.input.is_none() {
             reports.input.clone_from(&report.input);
@@ -114,10 +111,6 @@ impl Caller {
         if let Some(around) = &self.continues {
             around.report(report);
         }
-    }
-
-    pub(super) fn model(&self) -> Option<Arc<str>> {
-        self.reports().model.clone()
     }
 
     pub(super) fn finish_reason(&self) -> Option<String> {

@@ -1,6 +1,7 @@
 use std::borrow::Cow;
-use std::cell::LazyCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use opentelemetry::trace::{SpanRef, TraceContextExt};
@@ -14,6 +15,7 @@ use tower_agent::{
     Action, Callback, Error, ModelRequest, ModelResponse, Request, Result, Settings, Usage,
 };
 use tracing::{Span, info_span};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use super::caller::{Caller, Report};
 use crate::content;
@@ -24,8 +26,6 @@ use crate::target::Target;
 use crate::telemetry::Telemetry;
 
 pub(crate) struct ModelRecord {
-    /// The path of the agent.
-    agent: String,
     caller: Option<Arc<Caller>>,
     /// `None` if neither a span nor metrics are recorded.
     watched: Option<Watched>,
@@ -33,47 +33,38 @@ pub(crate) struct ModelRecord {
 
 impl Recorded for ModelRequest {
     type Record = ModelRecord;
-    /// The model that the call will probably reach.
-    type Expected = Target;
 
-    fn span(request: &Self, telemetry: &Telemetry) -> (Span, Target) {
-        // Read only for a span that is enabled, and once.
-        let expected = LazyCell::new(|| {
-            let learned = telemetry.last_target(request.context());
-            telemetry.target_of(request.settings()).or(learned)
-        });
-        let span = info_span!(
+    // Its kind depends on whether a model is called, or a callback or a layer answers.
+    const STARTS_LATER: bool = true;
+
+    // The provider, the model and the server are known when the model has told them: attributes
+    // cannot be changed, so they are set at the end.
+    fn span(request: &Self, telemetry: &Telemetry) -> Span {
+        let is_streamed = request.delta_sender().is_some();
+        info_span!(
             "chat",
-            otel.name = name(expected.model.as_deref()),
-            otel.kind = "client",
+            otel.name = operation::CHAT,
+            otel.kind = "internal",
             { attribute::OPERATION_NAME } = operation::CHAT,
-            { attribute::PROVIDER_NAME } = expected.provider.as_deref(),
-            { attribute::REQUEST_MODEL } = expected.model.as_deref(),
-            { attribute::SERVER_ADDRESS } = expected.address(),
-            { attribute::SERVER_PORT } = expected.port(),
+            { attribute::REQUEST_STREAM } = is_streamed.then_some(true),
             { attribute::CONVERSATION_ID } = telemetry.conversation_id(request.context()),
-        );
-        let expected = if span.is_disabled() {
-            telemetry.target_of(request.settings())
-        } else {
-            expected.clone()
-        };
-        (span, expected)
+            { attribute::RUN_ID } = request.context().run_id(),
+            { attribute::ENDUSER_ID } = telemetry.user_id(request.context()),
+        )
     }
 
     fn begin(
         request: &mut Self,
-        expected: Target,
+        span: &Span,
         telemetry: &Arc<Telemetry>,
-        context: &mut Context,
+        _: &mut Context,
     ) -> ModelRecord {
         let caller = Caller::current();
         if let Some(caller) = &caller {
             caller.count(CallKind::Model);
         }
-        let has_span = context.span().is_recording();
-        let watched = (has_span || telemetry.is_metered())
-            .then(|| Watched::new(telemetry, expected, has_span, request));
+        let watched = (!span.is_disabled() || telemetry.is_metered())
+            .then(|| Watched::new(telemetry, span, request));
         if let Some(watched) = &watched {
             let extensions = request.extensions_mut();
             // The first is for the model, which reports its provider and name in it; the second is
@@ -81,17 +72,12 @@ impl Recorded for ModelRequest {
             extensions.insert(watched.0.target.clone());
             extensions.insert(watched.clone());
         }
-        ModelRecord {
-            agent: request.context().path().to_owned(),
-            caller,
-            watched,
-        }
+        ModelRecord { caller, watched }
     }
 
-    fn describe(request: &Self, _: &Telemetry, span: &SpanRef<'_>) {
-        if request.delta_sender().is_some() {
-            span.set_attribute(KeyValue::new(attribute::REQUEST_STREAM, true));
-        }
+    fn has_begun(call: &ModelRecord) -> bool {
+        let mut watched = call.watched.iter();
+        watched.any(|watched| watched.0.is_recorded.get().is_some())
     }
 
     fn error_type(_: &ModelResponse) -> Option<&'static str> {
@@ -108,28 +94,29 @@ impl Recorded for ModelRequest {
         let Some(watched) = &call.watched else {
             return;
         };
-        let target = watched.target();
-        if watched.0.target.provider().is_some() {
-            telemetry.remember(&call.agent, &target);
-        }
-        let expected = &watched.0.expected;
+        *watched.span() = None;
         // As the run counts them: also those whose answer was refused, or never came.
         let attempts = watched.0.attempts.list();
         let is_sent = !attempts.is_empty();
         let used = attempts.iter().map(|attempt| attempt.usage);
         let used = used.fold(Usage::default(), |sum, usage| sum + usage);
-        let mut seen = watched.lock();
-        let mut report = Report {
-            model: target.model.clone(),
-            ..Report::default()
+        let target = if is_sent {
+            watched.reached()
+        } else {
+            watched.asked()
         };
+        let mut seen = watched.lock();
+        let mut report = Report::default();
         if let Some(span) = span {
-            if target.model != expected.model {
-                span.update_name(name(target.model.as_deref()));
+            if let Some(model) = &target.model {
+                span.update_name(format!("{} {model}", operation::CHAT));
             }
-            span.set_attributes(target.changed_from(expected));
+            span.set_attributes(target.attributes());
             span.set_attributes(std::mem::take(&mut seen.attributes));
             span.set_attributes(usage(used));
+            if response.is_some() && !is_sent {
+                span.set_attribute(KeyValue::new(attribute::ANSWERED_WITHOUT_MODEL, true));
+            }
             // A response of a callback or a cache has no finish reason of a model.
             if is_sent {
                 let reason = seen.finish_reason.take();
@@ -160,7 +147,8 @@ impl Recorded for ModelRequest {
         if let Some(caller) = &call.caller {
             caller.report(&report);
         }
-        if !telemetry.is_metered() {
+        // A call that no model has received is not one of zero seconds and zero tokens.
+        if !telemetry.is_metered() || !is_sent {
             return;
         }
         let metrics = &telemetry.metrics;
@@ -171,18 +159,12 @@ impl Recorded for ModelRequest {
         if let Some(time) = seen.first_chunk {
             record(&metrics.time_to_first_chunk, time, &attributes);
         }
-        // A call that no model has received has spent nothing, and is not a call of zero tokens.
-        let usage = is_sent.then_some(used);
-        if let Some(usage) = usage {
-            metrics.count(usage, &attributes);
-        }
+        metrics.count(used, &attributes);
         // Only now: the conventions have no `error.type` for the metrics above.
         if let Some(error_type) = ending.error_type {
             attributes.push(KeyValue::new(attribute::ERROR_TYPE, error_type));
         }
-        if let Some(usage) = usage {
-            metrics.record_tokens(usage, &attributes);
-        }
+        metrics.record_tokens(used, &attributes);
         record(&metrics.inference_duration, ending.duration, &attributes);
     }
 
@@ -191,23 +173,10 @@ impl Recorded for ModelRequest {
     }
 }
 
-/// Returns the name of the span.
-fn name(model: Option<&str>) -> String {
-    match model {
-        Some(model) => format!("{} {model}", operation::CHAT),
-        None => operation::CHAT.to_owned(),
-    }
-}
-
 /// Returns the attributes of every metric.
 fn of_metrics(target: &Target) -> Vec<KeyValue> {
-    let mut attributes = vec![KeyValue::new(attribute::OPERATION_NAME, operation::CHAT)];
-    if let Some(provider) = &target.provider {
-        attributes.push(KeyValue::new(attribute::PROVIDER_NAME, provider.clone()));
-    }
-    if let Some(model) = &target.model {
-        attributes.push(KeyValue::new(attribute::REQUEST_MODEL, model.clone()));
-    }
+    let mut attributes = target.attributes();
+    attributes.push(KeyValue::new(attribute::OPERATION_NAME, operation::CHAT));
     attributes
 }
 
@@ -239,8 +208,11 @@ struct Watched(Arc<Watch>);
 /// The observations of one logical call, made by [`Innermost`] at each of its attempts.
 struct Watch {
     telemetry: Arc<Telemetry>,
-    has_span: bool,
-    expected: Target,
+    /// Until it starts. What has a request, such as a response's context, may outlive the call, and
+    /// would keep the spans around this one open.
+    span: Mutex<Option<Span>>,
+    /// The span has started, and this says whether it is recorded.
+    is_recorded: OnceLock<bool>,
     target: ModelTarget,
     began: Instant,
     consumer: ConsumerWait,
@@ -250,9 +222,11 @@ struct Watch {
 
 #[derive(Default)]
 struct Seen {
-    /// The attributes of the request that was sent last.
+    /// The target of the request that was sent last, as far as its settings have it.
+    asked: Target,
+    /// The attributes of that request.
     attributes: Vec<KeyValue>,
-    /// The finish reason of the response to the request that was sent last.
+    /// The finish reason of the response to that request.
     finish_reason: Option<String>,
     model: Option<String>,
     /// The provider's id of that response.
@@ -263,36 +237,88 @@ struct Seen {
 }
 
 impl Watched {
-    fn new(
-        telemetry: &Arc<Telemetry>,
-        expected: Target,
-        has_span: bool,
-        request: &mut ModelRequest,
-    ) -> Self {
+    fn new(telemetry: &Arc<Telemetry>, span: &Span, request: &mut ModelRequest) -> Self {
+        let seen = Seen {
+            asked: telemetry.target_of(request.settings()),
+            ..Seen::default()
+        };
         Self(Arc::new(Watch {
             telemetry: telemetry.clone(),
-            has_span,
-            expected,
+            span: Mutex::new(Some(span.clone())),
+            is_recorded: OnceLock::new(),
             target: ModelTarget::default(),
             began: Instant::now(),
             consumer: request.consumer_wait(),
             attempts: request.attempts().map(Attempts::follow).unwrap_or_default(),
-            seen: Mutex::default(),
+            seen: Mutex::new(seen),
         }))
+    }
+
+    /// Returns the span of a call that has not reached a model.
+    fn span(&self) -> MutexGuard<'_, Option<Span>> {
+        self.0.span.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the span of a call that has reached a model, if it has not started. Returns whether
+    /// it has.
+    fn start(&self) -> bool {
+        // Held meanwhile: another attempt, side by side with this one, may come here as well.
+        let mut waiting = self.span();
+        let Some(span) = waiting.take() else {
+            return false;
+        };
+        if span.is_disabled() {
+            return false;
+        }
+        span.record("otel.kind", "client");
+        let is_recorded = span.context().span().is_recording();
+        self.0.is_recorded.set(is_recorded).is_ok()
+    }
+
+    /// Starts the span of a call that has reached a model, and lets the call go on in it. Returns
+    /// whether it is recorded.
+    async fn enter(&self) -> bool {
+        if self.start() {
+            in_next_poll().await;
+        }
+        self.is_recorded()
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.0.is_recorded.get() == Some(&true)
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
         self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what the call has reached: what the model has reported, or else what was expected.
-    fn target(&self) -> Target {
-        let mut target = Target::reported(&self.0.target).or(self.0.expected.clone());
-        target
-            .provider
-            .get_or_insert_with(|| UNKNOWN_PROVIDER.into());
+    /// Returns the target of a call that has reached none.
+    fn asked(&self) -> Target {
+        self.lock().asked.clone()
+    }
+
+    /// Returns what the call has reached: what the model has reported, or else what was asked for.
+    fn reached(&self) -> Target {
+        let mut target = Target::reported(&self.0.target).or(self.asked());
+        // The conventions require one where a model is called.
+        let unknown = || UNKNOWN_PROVIDER.into();
+        target.provider.get_or_insert_with(unknown);
         target
     }
+}
+
+/// Goes on in the next poll, which the layer outside makes at once, in the span that has started.
+async fn in_next_poll() {
+    let mut has_yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        // What polls only those that were woken would otherwise pass this one over.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Observes the requests that are sent, their chunks and the responses, directly around the model:
@@ -308,7 +334,7 @@ impl Callback<ModelRequest> for Innermost {
         };
         let mut attributes = Vec::new();
         let mut input = None;
-        if watched.0.has_span {
+        if watched.enter().await {
             attributes.extend(settings(request.settings()));
             if watched.0.telemetry.has_content {
                 attributes.extend(content::input(request));
@@ -316,6 +342,7 @@ impl Callback<ModelRequest> for Innermost {
             }
         }
         let mut seen = watched.lock();
+        seen.asked = watched.0.telemetry.target_of(request.settings());
         if seen.input.is_none() {
             seen.input = input;
         }
@@ -339,7 +366,7 @@ impl Callback<ModelRequest> for Innermost {
         if let Some(watched) = request.extensions().get::<Watched>() {
             let mut seen = watched.lock();
             seen.model = response.metadata().model.clone();
-            if watched.0.has_span {
+            if watched.is_recorded() {
                 seen.finish_reason = Some(response.finish_reason().to_string());
                 seen.response_id = response.metadata().response_id.clone();
             }
@@ -450,7 +477,7 @@ impl Mapper for ChunkClock {
                     .first_chunk
                     .get_or_insert_with(|| now.duration_since(*began));
                 // Built once for each attempt, since chunks come by the thousand.
-                let attributes = of_metrics(&self.watched.target());
+                let attributes = of_metrics(&self.watched.reached());
                 self.last = Some(Chunk {
                     at: now,
                     waited: waited_now,

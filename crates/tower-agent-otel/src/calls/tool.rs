@@ -21,9 +21,8 @@ pub(crate) struct ToolRecord {
 
 impl Recorded for ToolRequest {
     type Record = ToolRecord;
-    type Expected = ();
 
-    fn span(request: &Self, telemetry: &Telemetry) -> (Span, ()) {
+    fn span(request: &Self, telemetry: &Telemetry) -> Span {
         // A name that the model has made up is not one to group spans by, and may be long.
         let is_declared = request.declaration().is_some();
         let (span_name, name) = if is_declared {
@@ -31,7 +30,7 @@ impl Recorded for ToolRequest {
         } else {
             (error_type::OTHER, beginning(request.name()))
         };
-        let span = info_span!(
+        info_span!(
             "execute_tool",
             otel.name = format!("{} {span_name}", operation::EXECUTE_TOOL),
             otel.kind = "internal",
@@ -40,11 +39,17 @@ impl Recorded for ToolRequest {
             { attribute::TOOL_TYPE } = FUNCTION,
             { attribute::AGENT_NAME } = request.context().agent(),
             { attribute::CONVERSATION_ID } = telemetry.conversation_id(request.context()),
-        );
-        (span, ())
+            { attribute::RUN_ID } = request.context().run_id(),
+            { attribute::ENDUSER_ID } = telemetry.user_id(request.context()),
+        )
     }
 
-    fn begin(request: &mut Self, (): (), _: &Arc<Telemetry>, context: &mut Context) -> ToolRecord {
+    fn begin(
+        request: &mut Self,
+        _: &Span,
+        _: &Arc<Telemetry>,
+        context: &mut Context,
+    ) -> ToolRecord {
         if let Some(caller) = Caller::current() {
             caller.count(CallKind::Tool);
         }

@@ -3,14 +3,17 @@
 
 mod attempts;
 mod content;
+mod conventions;
 mod drops;
 mod endings;
 mod flow;
 mod metrics;
 mod mlflow;
 mod phoenix;
+mod reached;
 mod received;
 mod receiver;
+mod registry;
 mod replays;
 mod started;
 mod structure;

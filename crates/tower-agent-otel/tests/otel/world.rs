@@ -17,6 +17,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::received::{Data, Spans};
 use crate::receiver::Receiver;
+use crate::registry;
 
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -47,10 +48,13 @@ impl World {
         self.exporters.providers.telemetry()
     }
 
-    /// Returns what the collector has received since the last time.
+    /// Returns what the collector has received since the last time, which is as the conventions
+    /// say.
     pub(crate) fn received(&self) -> Data {
         self.exporters.providers.flush();
-        self.receiver.take().into()
+        let data = self.receiver.take().into();
+        registry::check(&data);
+        data
     }
 
     pub(crate) fn spans(&self) -> Spans {
