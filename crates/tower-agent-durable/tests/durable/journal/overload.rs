@@ -20,7 +20,7 @@ use crate::support::{Count, calling, counting};
 fn load() -> (usize, Duration) {
     // All of them take longer than a call may wait.
     sample(
-        (400, Duration::from_millis(250)),
+        (400, Duration::from_secs(2)),
         (10_000, Duration::from_secs(10)),
     )
 }
