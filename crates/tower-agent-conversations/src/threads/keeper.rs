@@ -195,9 +195,10 @@ impl Keeper {
                 thread.open.push(OpenInterrupt { id, interrupt });
             }
             thread.answered.clear();
+            let open = &thread.open;
             thread
                 .repeats
-                .retain(|_, repeat| repeat.matters(&thread.open));
+                .retain(|_, repeat| repeat.matters(open.iter().map(|open| open.interrupt.call())));
             if thread.open.is_empty() && !thread.held.is_empty() {
                 let mut branch = thread.branch().to_vec();
                 branch.append(&mut thread.held);

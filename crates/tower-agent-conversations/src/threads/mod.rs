@@ -5,6 +5,7 @@
 
 mod account;
 mod allowed;
+mod answers;
 mod branch;
 mod client;
 mod entry_set;

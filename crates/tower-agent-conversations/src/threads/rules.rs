@@ -9,10 +9,10 @@ use tower_agent::message::{Message, Part, ToolCall, ToolResult};
 
 use super::account;
 use super::allowed::Allowed;
+use super::answers::Answers;
 use super::client::{ClientInput, ClientMessage};
 use super::entry_set::EntrySet;
 use super::reader::Mark;
-use super::repeat::Answers;
 use super::results::Results;
 use super::sent::Sent;
 use super::shown::MissedMessage;

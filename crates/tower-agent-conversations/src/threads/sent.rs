@@ -8,10 +8,11 @@ use tower_agent::message::{Message, Role, ToolResult};
 
 use super::account;
 use super::allowed::Allowed;
+use super::answers::{Answers, Said};
 use super::client::{ClientMessage, ClientRole};
 use super::entry_set::EntrySet;
 use super::reader::Mark;
-use super::repeat::{Answers, Repeat, Repeats, Said};
+use super::repeat::{Repeat, Repeats};
 use super::results::Results;
 use super::shown::ShownForm;
 use super::thread::{Entry, Speaker, Thread};
@@ -39,7 +40,7 @@ pub(crate) struct Sent<'a, M> {
 
 /// The client's results.
 #[derive(Default)]
-pub(crate) struct Accepted {
+pub(crate) struct NewResults {
     /// Those of its own calls.
     pub(crate) results: Vec<Entry>,
     /// Those that only repeat an answer.
@@ -296,9 +297,9 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         answers: &Answers<'_>,
         results: &Results,
         staying: &EntrySet,
-    ) -> Result<Accepted, M::Error> {
+    ) -> Result<NewResults, M::Error> {
         if self.results.is_empty() {
-            return Ok(Accepted::default());
+            return Ok(NewResults::default());
         }
         let mut calls: HashMap<&str, (usize, usize)> = HashMap::new();
         for (at, entry) in thread.log.iter().enumerate() {
@@ -422,7 +423,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
             let entry = entry.shown_as(ShownForm::Whole);
             accepted.push(entry.with_call(Some(calling)));
         }
-        Ok(Accepted {
+        Ok(NewResults {
             results: accepted,
             repeats,
         })

@@ -27,13 +27,13 @@ const INTERNAL_ERROR: i64 = -32603;
 /// alone, and the call would wait for its timeout.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    state: Mutex<State>,
-    /// Told of each message in `State::others`.
+    state: Mutex<Awaited>,
+    /// Told of each message in `Awaited::others`.
     arrived: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Awaited {
     waiting: HashMap<RequestId, ResponseStream>,
     /// The waits of the stream that belongs to no request.
     unasked: Backoff,
@@ -198,12 +198,12 @@ impl Answers {
         request_id(id).is_some_and(|id| self.lock().waiting.contains_key(&id))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Awaited> {
         lock(&self.state)
     }
 }
 
-impl State {
+impl Awaited {
     fn backoff(&mut self, of: Option<&RequestId>) -> Option<&mut Backoff> {
         match of {
             Some(id) => self
