@@ -76,6 +76,7 @@ struct Readme;
 
 mod admission;
 mod asked;
+mod bounds;
 mod estimate;
 mod first_output;
 mod key_of;

@@ -7,6 +7,7 @@ use tower_agent::stream::Unfinished;
 
 use super::account::Amounts;
 use super::limits::Limits;
+use crate::bounds;
 use crate::estimate::tokens;
 
 /// Says what a call costs.
@@ -42,29 +43,29 @@ impl Meter<'_> {
     }
 
     fn answer(&self, settings: &Settings, attempt: &Attempted) -> Amounts {
-        if attempt.usage.total() == 0 {
+        // What cannot be true is not counted, as what is not stated: it costs what was reserved.
+        let Some(usage) = bounds::usage(attempt.usage) else {
             return self.held.without_calls();
-        }
-        self.priced(settings, &attempt.metadata, attempt.usage)
+        };
+        self.priced(settings, &attempt.metadata, usage)
     }
 
     /// Returns what a response has used, as it says, that a callback or a layer has given by
     /// itself.
     pub(super) fn given(&self, request: &ModelRequest, response: &ModelResponse) -> Amounts {
-        let usage = response.usage();
-        if usage.total() == 0 {
+        let Some(usage) = bounds::usage(response.usage()) else {
             // A callback has asked nobody. Of what a layer has asked, nobody knows.
             return if response.is_given() {
                 Amounts::default()
             } else {
                 self.held.without_calls()
             };
-        }
+        };
         self.priced(request.settings(), response.metadata(), usage)
     }
 
     fn cut(&self, settings: &Settings, prompt: u64, received: Unfinished) -> Amounts {
-        let mut usage = received.usage;
+        let mut usage = bounds::usage(received.usage).unwrap_or_default();
         if usage.input_tokens == 0 {
             usage.input_tokens = prompt;
         }

@@ -10,7 +10,7 @@
 //!
 //! | the call | is charged |
 //! |---|---|
-//! | has a response | one call, and the tokens that the response reports; if it reports none, the tokens reserved |
+//! | has a response | one call, and the tokens that the response reports; if it reports none, or more than 100 million, the tokens reserved |
 //! | is dropped, cancelled, refused or stopped by a time limit before it reaches the model | nothing |
 //! | is dropped, cancelled or stopped afterwards, or its connection breaks in a stream | one call, and what is known: the tokens that the provider told, and for what it did not tell a fourth of the bytes of the prompt and of what was received |
 //! | fails otherwise | one call, and no tokens |

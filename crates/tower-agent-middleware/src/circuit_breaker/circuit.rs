@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tower_agent::error::{Error, ErrorKind};
 
 use crate::admission::Permit;
+use crate::bounds;
 use crate::lock::lock;
 
 /// Decides whether an error counts as a failure of what was called.
@@ -199,7 +200,8 @@ impl CircuitPermit {
         }
         circuit.failures = circuit.failures.saturating_add(1);
         if is_test || (may_open && circuit.failures >= self.settings.failures) {
-            let pause = self.settings.pause.max(retry_after.unwrap_or_default());
+            let asked = retry_after.map(bounds::wait).unwrap_or_default();
+            let pause = self.settings.pause.max(asked);
             let failures = circuit.failures;
             tracing::warn!(
                 name = self.key.as_deref(),

@@ -49,7 +49,7 @@ impl CircuitBreakerLayer {
     }
 
     /// Sets the time after which one call tests an open circuit. Defaults to 30 s. If the last
-    /// error has a longer [`retry_after`](Error::retry_after), that is used.
+    /// error has a longer [`retry_after`](Error::retry_after), that is used, up to an hour.
     pub fn pause(mut self, pause: Duration) -> Self {
         self.settings.pause = pause;
         self

@@ -100,7 +100,8 @@ impl<R: Request> Pool<R> {
     }
 
     /// Sets the time after which one call tests an endpoint that was taken out. Defaults to 10 s.
-    /// If its last error has a longer [`retry_after`](Error::retry_after), that is used.
+    /// If its last error has a longer [`retry_after`](Error::retry_after), that is used, up to an
+    /// hour.
     #[must_use]
     pub fn pause(mut self, pause: Duration) -> Self {
         self.settings.pause = pause;

@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds::LONGEST_WAIT;
+
 /// The part of a unit that rounding may lose: a wait that has passed must be enough.
 const ROUNDING: f64 = 1e-6;
 
@@ -32,6 +34,10 @@ pub(super) struct Bucket {
     rate: f64,
     /// The time of the level.
     at: Duration,
+    /// The period of the limit; zero if it is not known.
+    period: Duration,
+    /// The time from which a report is too old to keep calls away. `None` for a limit of one's own.
+    believed_until: Option<Duration>,
 }
 
 impl Bucket {
@@ -47,24 +53,42 @@ impl Bucket {
             capacity,
             rate,
             at: now,
+            period: quota.period,
+            believed_until: None,
         }
     }
 
-    /// Creates a bucket as a provider reports it.
+    /// Creates a bucket as a provider reports it, who may be wrong: it is believed for a time only.
     pub(super) fn reported(level: f64, capacity: f64, rate: f64, now: Duration) -> Self {
         Self {
             level: level.min(capacity),
             capacity,
             rate,
             at: now,
+            period: Duration::ZERO,
+            believed_until: Some(now.saturating_add(LONGEST_WAIT)),
         }
     }
 
-    /// Changes the limit of the bucket, without giving units back at once.
-    pub(super) fn resize(&mut self, capacity: f64, rate: f64) {
-        self.capacity = capacity;
-        self.rate = rate;
-        self.level = self.level.min(capacity);
+    /// Takes over the limit of another bucket, without giving units back at once.
+    pub(super) fn resize(&mut self, other: Self) {
+        *self = Self {
+            level: self.level.min(other.capacity),
+            at: self.at,
+            ..other
+        };
+    }
+
+    /// Returns whether the bucket still says something at this time.
+    pub(super) fn is_believed(&self, now: Duration) -> bool {
+        let is_believed = self.believed_until.is_none_or(|until| until > now);
+        if !is_believed && self.missing(1.0) > self.rate * LONGEST_WAIT.as_secs_f64() {
+            tracing::warn!(
+                most = ?LONGEST_WAIT,
+                "a provider reported a limit that is closed for very long; its report is forgotten"
+            );
+        }
+        is_believed
     }
 
     pub(super) fn refill(&mut self, now: Duration) {
@@ -76,20 +100,45 @@ impl Bucket {
 
     /// Returns the time until this many units can be taken.
     pub(super) fn wait(&self, units: f64) -> Duration {
-        // A call that is larger than the bucket may go when it is full. Those after it wait longer.
-        let missing = units.min(self.capacity) - self.level;
+        let missing = self.missing(units);
         if missing <= ROUNDING {
             return Duration::ZERO;
         }
-        Duration::try_from_secs_f64(missing / self.rate).unwrap_or(Duration::MAX)
+        let wait = Duration::try_from_secs_f64(missing / self.rate).unwrap_or(Duration::MAX);
+        match self.believed_until {
+            Some(until) => wait.min(until.saturating_sub(self.at)),
+            None => wait,
+        }
+    }
+
+    fn missing(&self, units: f64) -> f64 {
+        // A call that is larger than the bucket may go when it is full. Those after it wait longer.
+        units.min(self.capacity) - self.level
     }
 
     pub(super) fn take(&mut self, units: f64) {
         self.level -= units;
     }
 
+    /// Gives back what a call has not used of what it took; less than nothing if it used more.
     pub(super) fn give_back(&mut self, units: f64) {
-        self.level = (self.level + units).min(self.capacity);
+        // What it used is the word of the provider: it empties the bucket for a period or the
+        // longest wait, and no longer. What is less than that already stays.
+        let longest = self.period.max(LONGEST_WAIT);
+        let lowest = match self.believed_until {
+            // A report is forgotten as a whole.
+            Some(_) => f64::NEG_INFINITY,
+            None => self.capacity - self.rate * longest.as_secs_f64(),
+        };
+        let stated = self.level + units;
+        let level = stated.max(self.level.min(lowest));
+        if level > stated {
+            tracing::warn!(
+                ?longest,
+                "a call used more than comes back in this time; the limit forgets the rest"
+            );
+        }
+        self.level = level.min(self.capacity);
     }
 
     pub(super) fn level(&self) -> f64 {

@@ -11,6 +11,7 @@ use super::queue::{Queue, Ticket};
 use super::state::{Change, Quotas, RateChange};
 use super::store::{Memory, RateStore};
 use crate::admission::Permit;
+use crate::bounds;
 use crate::key_of::KeyOf;
 use crate::lock::lock;
 use crate::sweep::Sweep;
@@ -167,9 +168,8 @@ pub(super) struct RatePermit<R: Metered> {
 
 impl<R: Metered> RatePermit<R> {
     fn succeed(&mut self, response: &R::Response) {
-        let total = R::usage(response).total();
         // Tokens that no one has counted are those that were reserved.
-        let used = if total == 0 { self.reserved } else { total };
+        let used = bounds::usage(R::usage(response)).map_or(self.reserved, |usage| usage.total());
         let report = R::metadata(response).map(Report::read).unwrap_or_default();
         self.settle(used, false, report, None);
     }
@@ -183,7 +183,8 @@ impl<R: Metered> RatePermit<R> {
         // Nobody else has to find out for themselves.
         let closed_for = error
             .retry_after()
-            .filter(|_| error.kind() == ErrorKind::RateLimited);
+            .filter(|_| error.kind() == ErrorKind::RateLimited)
+            .map(bounds::wait);
         let report = Report::read(error.metadata());
         self.settle(used, error.is_ending(), report, closed_for);
     }

@@ -1,3 +1,4 @@
+use crate::bounds;
 use crate::estimate;
 use tower_agent::call::Request;
 use tower_agent::stream::DeltaSender;
@@ -63,8 +64,8 @@ impl Metered for ModelRequest {
     fn unfinished_tokens(&self) -> u64 {
         let attempts = self.delta_sender().map(DeltaSender::unfinished);
         let received = attempts.iter().flatten().map(|attempt| {
-            let told = attempt.usage.output_tokens;
-            told.max(estimate::tokens(attempt.text_len))
+            let told = bounds::usage(attempt.usage).unwrap_or_default();
+            told.output_tokens.max(estimate::tokens(attempt.text_len))
         });
         received.sum()
     }

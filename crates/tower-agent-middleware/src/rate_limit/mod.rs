@@ -31,6 +31,11 @@
 //! programs that use the same key. After a refusal with a
 //! [`retry_after`](tower_agent::Error::retry_after), no call is made before that time.
 //!
+//! A provider may be wrong. Its word keeps calls away for an hour at most, then one asks again; an
+//! answer that states more than 100 million tokens counts as it was reserved; and what a call used
+//! beyond its estimate closes a limit for its period, or for an hour if that is longer. A warning
+//! says so.
+//!
 //! ```
 //! use std::time::Duration;
 //!

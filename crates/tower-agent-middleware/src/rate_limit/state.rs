@@ -164,12 +164,13 @@ impl Levels {
         let full = Bucket::full(quota, burst, now);
         match &mut self.configured {
             // Another version of the program may have another limit.
-            Some(bucket) => bucket.resize(full.capacity(), full.rate()),
+            Some(bucket) => bucket.resize(full),
             None => self.configured = Some(full),
         }
     }
 
     fn refill(&mut self, now: Duration) {
+        self.reported = self.reported.filter(|bucket| bucket.is_believed(now));
         self.each().for_each(|bucket| bucket.refill(now));
     }
 

@@ -6,6 +6,7 @@ use tokio::time::Sleep;
 use tower::retry::budget::{Budget, TpsBudget};
 use tower::util::rng::Rng;
 
+use crate::bounds;
 use crate::lock::lock;
 use crate::predicate::ErrorPredicate;
 use tower_agent::call::{Request, admit, tell_failure};
@@ -39,7 +40,7 @@ impl Default for PolicyConfig {
             attempts: 3,
             base: Duration::from_millis(500),
             max: Duration::from_secs(30),
-            max_retry_after: Duration::from_secs(60),
+            max_retry_after: bounds::LONGEST_RETRY_WAIT,
             restart_streams: false,
             retries: ErrorPredicate::new(Error::is_retryable),
             budget: Arc::new(TpsBudget::new(Duration::from_secs(10), 3, 0.2)),

@@ -7,6 +7,7 @@ mod cache;
 mod chaos;
 mod circuit_breaker;
 mod context_window;
+mod extremes;
 mod fallback;
 mod flow;
 mod guardrail;

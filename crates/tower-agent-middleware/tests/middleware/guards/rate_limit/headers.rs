@@ -10,7 +10,7 @@ use tower_agent::{Error, ErrorKind, ModelResponse, Usage};
 use tower_agent_middleware::rate_limit::{Exhausted, RateLimitLayer, Resource};
 use tower_layer::Layer;
 
-use super::{SECOND, assert_near, reserving, time_of};
+use super::{SECOND, assert_near, reserving, time_of, using};
 use test_support::{call, stream};
 
 /// The headers of OpenAI and of those who speak its protocol.
@@ -137,6 +137,23 @@ async fn the_period_of_a_provider_may_be_a_day() {
     call(model.clone(), reserving(1)).await.unwrap();
     assert_eq!(time_of(&model, reserving(1)).await, Duration::ZERO);
     assert_near(time_of(&model, reserving(1)).await, SECOND * 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_call_uses_beyond_its_estimate_is_taken_from_a_limit_by_the_day() {
+    let daily = limits([
+        ("x-ratelimit-limit-tokens", "1000"),
+        ("x-ratelimit-remaining-tokens", "600"),
+        ("x-ratelimit-reset-tokens", "24h"),
+    ]);
+    let turns = [with(daily), using(600)];
+    let layer = RateLimitLayer::new().max_wait(Duration::ZERO);
+    let model = layer.layer(ScriptedModel::new(turns));
+    call(model.clone(), reserving(1)).await.unwrap();
+    call(model.clone(), reserving(100)).await.unwrap();
+    let error = call(model, reserving(100)).await.unwrap_err();
+    let exhausted = error.downcast_ref::<Exhausted>().unwrap();
+    assert_eq!(exhausted.resource, Resource::Tokens);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,58 @@
+//! The most that a number may do which somebody else has sent: a provider, a client, a user.
+//!
+//! Such a number is a claim. It is believed while it can be true, and no further: a mistake in one
+//! answer, or a lie, must not stop the calls of everybody until the next restart.
+
+use std::time::Duration;
+
+use tower_agent::message::Usage;
+
+/// The longest time for which the word of a provider keeps calls away.
+///
+/// An hour is longer than the limits by the minute that ask for most waits. Where a limit by the
+/// day is used up, one call an hour asks in vain, which costs nothing; where a provider was wrong,
+/// nobody has to restart anything.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
+
+/// The longest wait for which a call that has failed stays open, unless the program says more.
+pub(crate) const LONGEST_RETRY_WAIT: Duration = Duration::from_secs(60);
+
+/// The most tokens of one kind that an answer can have used.
+///
+/// Ten times the longest prompt that any model reads. Whatever states more has not counted.
+pub(crate) const MOST_TOKENS: u64 = 100_000_000;
+
+/// Returns the wait that a provider has asked for, at most [`LONGEST_WAIT`].
+pub(crate) fn wait(asked: Duration) -> Duration {
+    if asked > LONGEST_WAIT {
+        tracing::warn!(
+            ?asked,
+            most = ?LONGEST_WAIT,
+            "a provider asked for a very long wait; calls are made again sooner"
+        );
+    }
+    asked.min(LONGEST_WAIT)
+}
+
+/// Returns the usage that an answer states. `None` if it states none, or one that cannot be true.
+pub(crate) fn usage(stated: Usage) -> Option<Usage> {
+    if stated.total() == 0 {
+        return None;
+    }
+    let counts = [
+        stated.input_tokens,
+        stated.output_tokens,
+        stated.cached_input_tokens,
+        stated.cache_write_tokens,
+        stated.reasoning_tokens,
+    ];
+    if counts.into_iter().any(|count| count > MOST_TOKENS) {
+        tracing::warn!(
+            ?stated,
+            most = MOST_TOKENS,
+            "a provider stated more tokens than an answer can have used; its usage is not known"
+        );
+        return None;
+    }
+    Some(stated)
+}
