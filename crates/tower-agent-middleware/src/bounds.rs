@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::Usage;
 
 /// The longest time for which the word of a provider keeps calls away.
@@ -21,6 +22,12 @@ pub(crate) const LONGEST_RETRY_WAIT: Duration = Duration::from_secs(60);
 ///
 /// Ten times the longest prompt that any model reads. Whatever states more has not counted.
 pub(crate) const MOST_TOKENS: u64 = 100_000_000;
+
+/// The longest key of a limit, a circuit or a tenant, in bytes. It names somebody, and is kept.
+pub(crate) const LONGEST_KEY: usize = 512;
+
+/// The most keys of which a limit or a circuit remembers something: a few tens of megabytes.
+pub(crate) const MOST_KEYS: usize = 100_000;
 
 /// Returns the wait that a provider has asked for, at most [`LONGEST_WAIT`].
 pub(crate) fn wait(asked: Duration) -> Duration {
@@ -55,4 +62,17 @@ pub(crate) fn usage(stated: Usage) -> Option<Usage> {
         return None;
     }
     Some(stated)
+}
+
+/// Returns a key that is not too long to be kept.
+pub(crate) fn key(key: String) -> Result<String> {
+    if key.len() <= LONGEST_KEY {
+        return Ok(key);
+    }
+    let message = format!(
+        "not called: its key has {} bytes, more than {LONGEST_KEY}; return a shorter one, such as a \
+         digest",
+        key.len()
+    );
+    Err(Error::new(ErrorKind::InvalidRequest, message))
 }

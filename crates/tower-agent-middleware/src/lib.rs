@@ -80,13 +80,13 @@ mod bounds;
 mod estimate;
 mod first_output;
 mod key_of;
+mod keyed;
 mod lock;
 mod opaque_future;
 mod ours;
 mod own_tool;
 mod predicate;
 mod reveal;
-mod sweep;
 
 pub mod adaptive_concurrency;
 pub mod approval;

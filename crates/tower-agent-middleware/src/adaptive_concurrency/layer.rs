@@ -6,7 +6,7 @@ use tower_layer::Layer;
 use super::controller::AdaptiveSettings;
 use super::limits::AdaptiveLimits;
 use super::service::AdaptiveConcurrency;
-use crate::key_of::KeyOf;
+use crate::key_of::{KeyOf, key_of};
 use tower_agent::RunContext;
 use tower_agent::error::Result;
 
@@ -67,7 +67,7 @@ impl AdaptiveConcurrencyLayer {
         mut self,
         key: impl Fn(&RunContext) -> Result<String> + Send + Sync + 'static,
     ) -> Self {
-        self.key = Some(Arc::new(key));
+        self.key = Some(key_of(key));
         self
     }
 

@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use slab::Slab;
@@ -8,39 +7,36 @@ use tokio::time::Instant;
 use super::controller::{AdaptiveSettings, Controller, End};
 use crate::admission::Permit;
 use crate::first_output::FirstOutput;
+use crate::keyed::{Keyed, Need};
 use crate::lock::lock;
-use crate::sweep::Sweep;
 use tower_agent::RunContext;
 use tower_agent::call::{CallKind, Request};
 use tower_agent::error::{Error, ErrorKind, Result};
 
 /// The limits of a layer and its clones, by their key.
 #[derive(Debug, Default)]
-pub(super) struct AdaptiveLimits(Mutex<LimitsState>);
-
-#[derive(Debug, Default)]
-struct LimitsState {
-    by_key: HashMap<Arc<str>, Arc<AdaptiveLimit>>,
-    sweep: Sweep,
-}
+pub(super) struct AdaptiveLimits(Mutex<Keyed<Arc<str>, Arc<AdaptiveLimit>>>);
 
 impl AdaptiveLimits {
     pub(super) fn of(&self, key: &str, settings: &AdaptiveSettings) -> Arc<AdaptiveLimit> {
-        let state = &mut *lock(&self.0);
-        if let Some(limit) = state.by_key.get(key) {
+        let mut limits = lock(&self.0);
+        if let Some(limit) = limits.get_mut(key) {
             return limit.clone();
         }
-        state
-            .sweep
-            .make_room(&mut state.by_key, |limit| Arc::strong_count(limit) > 1);
         let limit = Arc::new(AdaptiveLimit::new(settings));
-        state.by_key.insert(key.into(), limit.clone());
+        limits.insert(key.into(), limit.clone(), |limit| {
+            if Arc::strong_count(limit) > 1 {
+                Need::Calls
+            } else {
+                Need::Nothing
+            }
+        });
         limit
     }
 
     /// Returns the current limit of a key, if it has calls.
     pub(super) fn current(&self, key: &str) -> Option<usize> {
-        let limit = lock(&self.0).by_key.get(key).cloned()?;
+        let limit = lock(&self.0).get(key).cloned()?;
         Some(lock(&limit.state).controller.limit())
     }
 }

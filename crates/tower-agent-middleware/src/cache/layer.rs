@@ -7,7 +7,7 @@ use tower_layer::Layer;
 use super::flight::Responses;
 use super::replay::Cacheable;
 use super::service::Cache;
-use crate::key_of::KeyOf;
+use crate::key_of::{KeyOf, key_of};
 use tower_agent::RunContext;
 use tower_agent::error::Result;
 
@@ -47,7 +47,7 @@ impl<R: Cacheable> CacheLayer<R> {
         let entries = 1_000;
         let time_to_live = Duration::from_secs(600);
         Self {
-            tenant: Arc::new(tenant),
+            tenant: key_of(tenant),
             entries,
             time_to_live,
             responses: Arc::new(Responses::new(entries, time_to_live)),

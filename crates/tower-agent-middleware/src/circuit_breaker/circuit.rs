@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,6 +7,7 @@ use tower_agent::error::{Error, ErrorKind};
 
 use crate::admission::Permit;
 use crate::bounds;
+use crate::keyed::{Keyed, Need};
 use crate::lock::lock;
 
 /// Decides whether an error counts as a failure of what was called.
@@ -50,7 +50,7 @@ pub(crate) type CircuitKey = Option<Arc<str>>;
 /// The circuits of a layer and its clones, by the name of what is called. A circuit without
 /// failures has no entry: names may be invented by a model.
 #[derive(Debug, Default)]
-pub(crate) struct Circuits(Mutex<HashMap<CircuitKey, Circuit>>);
+pub(crate) struct Circuits(Mutex<Keyed<CircuitKey, Circuit>>);
 
 #[derive(Debug, Default)]
 struct Circuit {
@@ -162,7 +162,7 @@ impl CircuitPermit {
         failure.is_some()
     }
 
-    fn count_success(&self, circuits: &mut HashMap<CircuitKey, Circuit>) {
+    fn count_success(&self, circuits: &mut Keyed<CircuitKey, Circuit>) {
         let Some(circuit) = circuits.get_mut(&self.key) else {
             return;
         };
@@ -184,15 +184,30 @@ impl CircuitPermit {
         }
     }
 
-    fn count_failure(
-        &self,
-        circuits: &mut HashMap<CircuitKey, Circuit>,
-        retry_after: Option<Duration>,
-    ) {
+    fn may_open(&self, circuits: &Keyed<CircuitKey, Circuit>) -> bool {
+        // Not counted where any number may open: there may be one for each user.
+        if self.settings.most_open == usize::MAX {
+            return true;
+        }
         let others = circuits.iter().filter(|(key, _)| **key != self.key);
         let open = others.filter(|(_, circuit)| circuit.open_until.is_some());
-        let may_open = open.count() < self.settings.most_open;
-        let circuit = circuits.entry(self.key.clone()).or_default();
+        open.count() < self.settings.most_open
+    }
+
+    fn count_failure(
+        &self,
+        circuits: &mut Keyed<CircuitKey, Circuit>,
+        retry_after: Option<Duration>,
+    ) {
+        let may_open = self.may_open(circuits);
+        if circuits.get(&self.key).is_none() {
+            // Each one has failed: none is like a new one.
+            let circuit = Circuit::default();
+            circuits.insert(self.key.clone(), circuit, |_| Need::Memory);
+        }
+        let Some(circuit) = circuits.get_mut(&self.key) else {
+            return;
+        };
         let is_test = self.tests_until.is_some();
         let is_old = circuit.closed_at.is_some_and(|closed| self.since < closed);
         if is_old || (circuit.open_until.is_some() && !is_test) {

@@ -7,6 +7,7 @@ use super::bucket::Quota;
 use super::limiter::Limiter;
 use super::service::RateLimit;
 use super::store::RateStore;
+use crate::key_of::key_of;
 use tower_agent::RunContext;
 use tower_agent::error::Result;
 
@@ -78,7 +79,10 @@ impl RateLimitLayer {
     }
 
     /// Gives each key limits of its own, such as those of a customer. The error of `key` fails the
-    /// call.
+    /// call, and so does a key of more than 512 bytes.
+    ///
+    /// In memory, 100,000 keys are remembered: beyond that, the least recently used of those that
+    /// have used something begin anew.
     ///
     /// ```
     /// use std::time::Duration;
@@ -97,7 +101,7 @@ impl RateLimitLayer {
         mut self,
         key: impl Fn(&RunContext) -> Result<String> + Send + Sync + 'static,
     ) -> Self {
-        self.limiter.limit_of = Some(Arc::new(key));
+        self.limiter.limit_of = Some(key_of(key));
         self
     }
 
@@ -110,7 +114,7 @@ impl RateLimitLayer {
         mut self,
         key: impl Fn(&RunContext) -> Result<String> + Send + Sync + 'static,
     ) -> Self {
-        self.limiter.line_of = Some(Arc::new(key));
+        self.limiter.line_of = Some(key_of(key));
         self
     }
 

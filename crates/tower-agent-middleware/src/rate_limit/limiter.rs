@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -13,8 +12,8 @@ use super::store::{Memory, RateStore};
 use crate::admission::Permit;
 use crate::bounds;
 use crate::key_of::KeyOf;
+use crate::keyed::{Keyed, Need};
 use crate::lock::lock;
-use crate::sweep::Sweep;
 use tower_agent::error::{CallSite, Error, ErrorKind, Result};
 
 /// The resolution of `tokio`'s timers.
@@ -38,20 +37,22 @@ pub(super) struct Limiter {
 
 /// The queues of the limits that are in use.
 #[derive(Debug, Default)]
-struct Queues {
-    by_limit: HashMap<Arc<str>, Weak<Queue>>,
-    sweep: Sweep,
-}
+struct Queues(Keyed<Arc<str>, Weak<Queue>>);
 
 impl Queues {
     fn of(&mut self, limit: &Arc<str>) -> Arc<Queue> {
-        if let Some(queue) = self.by_limit.get(limit).and_then(Weak::upgrade) {
+        if let Some(queue) = self.0.get(limit).and_then(Weak::upgrade) {
             return queue;
         }
-        self.sweep
-            .make_room(&mut self.by_limit, |queue| queue.strong_count() > 0);
         let queue = Arc::<Queue>::default();
-        self.by_limit.insert(limit.clone(), Arc::downgrade(&queue));
+        let weak = Arc::downgrade(&queue);
+        self.0.insert(limit.clone(), weak, |queue| {
+            if queue.strong_count() > 0 {
+                Need::Calls
+            } else {
+                Need::Nothing
+            }
+        });
         queue
     }
 }

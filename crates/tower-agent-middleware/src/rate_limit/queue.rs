@@ -1,10 +1,10 @@
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
+use crate::keyed::{Keyed, Need};
 use crate::lock::lock;
-use crate::sweep::Sweep;
 
 /// The calls that wait for one limit. Keys take turns by what they use: start-time fair queueing,
 /// where each call has a virtual start time, which is the end of the call of its key before.
@@ -15,8 +15,7 @@ pub(super) struct Queue(Mutex<QueueState>);
 struct QueueState {
     /// The virtual start of the last call that was let through.
     now: u64,
-    lines: HashMap<Arc<str>, Line>,
-    sweep: Sweep,
+    lines: Keyed<Arc<str>, Line>,
     arrivals: u64,
 }
 
@@ -28,6 +27,17 @@ struct Line {
     waiting: VecDeque<Waiting>,
 }
 
+impl Line {
+    fn need(&self, now: u64) -> Need {
+        match self.end {
+            _ if !self.waiting.is_empty() => Need::Calls,
+            end if end > now => Need::Memory,
+            // A line that is not behind the others says nothing.
+            _ => Need::Nothing,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Waiting {
     arrival: u64,
@@ -37,7 +47,7 @@ struct Waiting {
 impl QueueState {
     /// Returns the call that goes next.
     fn first(&self) -> Option<&Waiting> {
-        let fronts = self.lines.values().filter_map(|line| {
+        let fronts = self.lines.iter().filter_map(|(_, line)| {
             let front = line.waiting.front()?;
             Some((line.end.max(self.now), front))
         });
@@ -63,18 +73,22 @@ impl Queue {
     pub(super) fn enter(self: &Arc<Self>, key: Arc<str>) -> Ticket {
         let state = &mut *lock(&self.0);
         let now = state.now;
-        // A line that is not behind the others says nothing.
-        state.sweep.make_room(&mut state.lines, |line| {
-            !line.waiting.is_empty() || line.end > now
-        });
         state.arrivals += 1;
         let arrival = state.arrivals;
         let wake = Arc::<Notify>::default();
-        let line = state.lines.entry(key.clone()).or_default();
-        line.waiting.push_back(Waiting {
+        let waiting = Waiting {
             arrival,
             wake: wake.clone(),
-        });
+        };
+        if let Some(line) = state.lines.get_mut(&key) {
+            line.waiting.push_back(waiting);
+        } else {
+            let line = Line {
+                end: 0,
+                waiting: VecDeque::from([waiting]),
+            };
+            state.lines.insert(key.clone(), line, |line| line.need(now));
+        }
         Ticket {
             queue: self.clone(),
             key,

@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::fmt;
 use std::future::ready;
 use std::sync::Mutex;
@@ -8,8 +7,8 @@ use tokio::time::Instant;
 
 use super::exhausted::Exhausted;
 use super::state::{RateChange, RateState};
+use crate::keyed::{Keyed, Need};
 use crate::lock::lock;
-use crate::sweep::Sweep;
 use tower_agent::error::Result;
 
 /// Keeps the states of limits, for one process or for several.
@@ -87,13 +86,7 @@ pub trait RateStore: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub(super) struct Memory {
     started: Instant,
-    states: Mutex<States>,
-}
-
-#[derive(Debug, Default)]
-struct States {
-    by_key: HashMap<String, RateState>,
-    sweep: Sweep,
+    states: Mutex<Keyed<String, RateState>>,
 }
 
 impl Memory {
@@ -106,14 +99,20 @@ impl Memory {
 
     fn change(&self, key: &str, change: &RateChange) -> Option<Exhausted> {
         let now = self.started.elapsed();
-        let states = &mut *lock(&self.states);
-        if let Some(state) = states.by_key.get_mut(key) {
+        let mut states = lock(&self.states);
+        if let Some(state) = states.get_mut(key) {
             return change.apply(state, now);
         }
-        states
-            .sweep
-            .make_room(&mut states.by_key, |state| state.unused_at() > now);
-        change.apply(states.by_key.entry(key.to_owned()).or_default(), now)
+        let mut state = RateState::default();
+        let exhausted = change.apply(&mut state, now);
+        states.insert(key.to_owned(), state, |state| {
+            if state.unused_at() > now {
+                Need::Memory
+            } else {
+                Need::Nothing
+            }
+        });
+        exhausted
     }
 }
 

@@ -12,6 +12,7 @@ mod fallback;
 mod flow;
 mod guardrail;
 mod hedge;
+mod keys;
 mod ledger;
 mod ledger_trees;
 mod loop_guard;
