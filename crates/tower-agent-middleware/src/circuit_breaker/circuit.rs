@@ -9,6 +9,7 @@ use crate::admission::Permit;
 use crate::bounds;
 use crate::keyed::{Keyed, Need};
 use crate::lock::lock;
+use crate::rate_limit::Exhausted;
 
 /// Decides whether an error counts as a failure of what was called.
 pub(crate) type IsFailure = Arc<dyn Fn(&Error) -> bool + Send + Sync>;
@@ -44,8 +45,15 @@ impl fmt::Debug for CircuitSettings {
     }
 }
 
-/// The name of a tool; `None` for calls without a name, such as those of a model.
-pub(crate) type CircuitKey = Option<Arc<str>>;
+/// What a circuit is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct CircuitKey {
+    /// The name of a tool or an endpoint; `None` for calls without a name, such as those of a
+    /// model.
+    pub(crate) name: Option<Arc<str>>,
+    /// The key of the run, if each has circuits of its own.
+    pub(crate) of: Option<Arc<str>>,
+}
 
 /// The circuits of a layer and its clones, by the name of what is called. A circuit without
 /// failures has no entry: names may be invented by a model.
@@ -145,8 +153,8 @@ impl<T> Permit<T> for CircuitPermit {
 impl CircuitPermit {
     /// Ends the call, and returns whether that was a failure of the service.
     pub(crate) fn judge(mut self, error: Option<&Error>) -> bool {
-        if error.is_some_and(|error| error.is_ending() || error.kind() == ErrorKind::Cancelled) {
-            // Dropped without a verdict: the run ended, and the service has said nothing.
+        if error.is_some_and(says_nothing) {
+            // Dropped without a verdict.
             return false;
         }
         let failure = error.filter(|error| {
@@ -171,7 +179,11 @@ impl CircuitPermit {
                 // It was made before the circuit opened.
             }
             Some(_) => {
-                tracing::info!(name = self.key.as_deref(), "circuit closed");
+                tracing::info!(
+                    name = self.key.name.as_deref(),
+                    of = self.key.of.as_deref(),
+                    "circuit closed"
+                );
                 *circuit = Circuit {
                     closed_at: Some(Instant::now()),
                     ..Circuit::default()
@@ -219,7 +231,8 @@ impl CircuitPermit {
             let pause = self.settings.pause.max(asked);
             let failures = circuit.failures;
             tracing::warn!(
-                name = self.key.as_deref(),
+                name = self.key.name.as_deref(),
+                of = self.key.of.as_deref(),
                 failures,
                 ?pause,
                 "circuit opened"
@@ -227,6 +240,15 @@ impl CircuitPermit {
             circuit.open_until = Instant::now().checked_add(pause).or(circuit.open_until);
         }
     }
+}
+
+/// Returns whether the service has not said anything: the run ended, or the call was kept away
+/// inside by a limit that is not everybody's.
+fn says_nothing(error: &Error) -> bool {
+    let exhausted = error.downcast_ref::<Exhausted>();
+    error.is_ending()
+        || error.kind() == ErrorKind::Cancelled
+        || exhausted.is_some_and(|exhausted| exhausted.is_of_key)
 }
 
 impl Drop for CircuitPermit {

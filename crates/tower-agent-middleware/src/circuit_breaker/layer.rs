@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -5,7 +6,9 @@ use tower_layer::Layer;
 
 use super::circuit::{CircuitSettings, Circuits};
 use super::service::CircuitBreaker;
-use tower_agent::error::Error;
+use crate::key_of::{KeyOf, key_of};
+use tower_agent::RunContext;
+use tower_agent::error::{Error, Result};
 
 /// Stops calling what keeps failing; [`CircuitBreaker`] is the service. Clones share their
 /// circuits.
@@ -26,9 +29,10 @@ use tower_agent::error::Error;
 /// # Ok(agent)
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a layer does nothing until it is layered"]
 pub struct CircuitBreakerLayer {
+    key: Option<KeyOf>,
     circuits: Arc<Circuits>,
     settings: CircuitSettings,
 }
@@ -37,6 +41,7 @@ impl CircuitBreakerLayer {
     /// Creates a layer that opens a circuit after 5 failures in a row, for 30 s.
     pub fn new() -> Self {
         Self {
+            key: None,
             circuits: Arc::default(),
             settings: CircuitSettings::new(5, Duration::from_secs(30)),
         }
@@ -55,13 +60,43 @@ impl CircuitBreakerLayer {
         self
     }
 
+    /// Gives each key circuits of its own, such as each user or tenant, so that the failures of one
+    /// stop nobody else. The error of `key` fails the call, and so does a key of more than 512
+    /// bytes.
+    ///
+    /// Where errors can only be those of one person, such as where each brings a provider's key
+    /// along, no other breaker is needed. Where they can also be everybody's, put one without keys
+    /// inside that counts those alone, such as timeouts: see [`failure_if`](Self::failure_if).
+    ///
+    /// The failures of 100,000 keys are remembered; beyond that, the least recently used ones begin
+    /// anew.
+    ///
+    /// ```
+    /// use tower_agent::RunContext;
+    /// use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
+    ///
+    /// struct Tenant(String);
+    ///
+    /// let layer = CircuitBreakerLayer::new()
+    ///     .by(|run: &RunContext| Ok(run.extension::<Tenant>()?.0.clone()));
+    /// # drop(layer);
+    /// ```
+    pub fn by(
+        mut self,
+        key: impl Fn(&RunContext) -> Result<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.key = Some(key_of(key));
+        self
+    }
+
     /// Sets which errors are failures of what was called. Defaults to those that are
     /// [retryable](Error::is_retryable).
     ///
     /// Other errors count as successes: they show that it works. The error of a tool is not
     /// retryable unless it says so, because the tool may only have refused the arguments.
     /// `predicate` is not called for an abort, an interrupt, an end of the invocation, a cancelled
-    /// call or an unknown tool, none of which is judged a failure.
+    /// call, an unknown tool or a [limit by key](crate::rate_limit::RateLimitLayer::by) inside that
+    /// is used up, none of which is judged a failure.
     pub fn failure_if(
         mut self,
         predicate: impl Fn(&Error) -> bool + Send + Sync + 'static,
@@ -81,6 +116,20 @@ impl<S> Layer<S> for CircuitBreakerLayer {
     type Service = CircuitBreaker<S>;
 
     fn layer(&self, inner: S) -> CircuitBreaker<S> {
-        CircuitBreaker::new(inner, self.circuits.clone(), self.settings.clone())
+        CircuitBreaker::new(
+            inner,
+            self.key.clone(),
+            self.circuits.clone(),
+            self.settings.clone(),
+        )
+    }
+}
+
+impl fmt::Debug for CircuitBreakerLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CircuitBreakerLayer")
+            .field("circuits", &self.circuits)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
     }
 }

@@ -11,11 +11,13 @@
 //! | tested by one call | fail at once, except that one | closes if it succeeds, opens again if it fails |
 //!
 //! A tool has a circuit of its own, found by its name; all calls of a model through one layer share
-//! one. Clones of a layer share their circuits, and so do agents that are built with clones.
+//! one. Clones of a layer share their circuits, and so do agents that are built with clones. Each
+//! user or tenant may have [their own](CircuitBreakerLayer::by).
 //!
 //! A streamed call is judged at its end: a stream that breaks off has failed. A call that is
-//! cancelled or dropped is not judged, and an answer that only says that the request was wrong
-//! shows that the service works.
+//! cancelled or dropped is not judged, nor is one that a limit of one [key](crate::rate_limit)
+//! inside keeps away, and an answer that only says that the request was wrong shows that the
+//! service works.
 //!
 //! A call that is not made fails with the kind [`Overloaded`](tower_agent::ErrorKind::Overloaded).
 //! A [`Fallback`](crate::fallback) goes on to the next model at once, the model is told at once

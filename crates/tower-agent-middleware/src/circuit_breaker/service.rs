@@ -1,10 +1,12 @@
+use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tower::Service;
 
-use super::circuit::{CircuitPermit, CircuitSettings, Circuits};
+use super::circuit::{CircuitKey, CircuitPermit, CircuitSettings, Circuits};
 use crate::admission::Decided;
+use crate::key_of::KeyOf;
 use crate::opaque_future::opaque_future;
 use crate::ours::ours;
 use tower_agent::call::Request;
@@ -12,20 +14,37 @@ use tower_agent::error::{BoxError, CallSite, Error, Result};
 
 /// A service that stops calling what keeps failing; created by
 /// [`CircuitBreakerLayer`](super::CircuitBreakerLayer). Clones share their circuits.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct CircuitBreaker<S> {
     inner: S,
+    key: Option<KeyOf>,
     circuits: Arc<Circuits>,
     settings: CircuitSettings,
 }
 
 impl<S> CircuitBreaker<S> {
-    pub(super) fn new(inner: S, circuits: Arc<Circuits>, settings: CircuitSettings) -> Self {
+    pub(super) fn new(
+        inner: S,
+        key: Option<KeyOf>,
+        circuits: Arc<Circuits>,
+        settings: CircuitSettings,
+    ) -> Self {
         Self {
             inner,
+            key,
             circuits,
             settings,
         }
+    }
+
+    fn admit<R: Request>(&self, request: &R) -> Result<CircuitPermit> {
+        let of = match &self.key {
+            Some(key) => Some(key(request.context())?.into()),
+            None => None,
+        };
+        let name = request.name().map(Arc::from);
+        let key = CircuitKey { name, of };
+        Ok(self.circuits.admit(key, &self.settings)?)
     }
 }
 
@@ -43,14 +62,23 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let key = request.name().map(Arc::from);
-        let call = match self.circuits.admit(key, &self.settings) {
+        let call = match self.admit(&request) {
             Ok(permit) => Ok((self.inner.call(request), permit)),
-            Err(refusal) => Err(Error::from(refusal).with_call(CallSite::of(&request))),
+            Err(error) => Err(error.with_call(CallSite::of(&request))),
         };
         ResponseFuture {
             inner: Decided::new(call),
         }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for CircuitBreaker<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CircuitBreaker")
+            .field("inner", &self.inner)
+            .field("circuits", &self.circuits)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
     }
 }
 

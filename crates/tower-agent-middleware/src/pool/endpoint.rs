@@ -20,7 +20,7 @@ pub(super) struct Endpoint<R: Request> {
 
 /// The endpoint that a call goes to.
 pub(super) struct Seat<R: Request> {
-    /// The name of the endpoint.
+    /// The circuit of the endpoint, with its name.
     pub(super) key: CircuitKey,
     pub(super) service: BoxCallService<R>,
     pub(super) gauge: Arc<Gauge>,
@@ -29,7 +29,10 @@ pub(super) struct Seat<R: Request> {
 impl<R: Request> Endpoint<R> {
     pub(super) fn new(name: Arc<str>, service: BoxCallService<R>, circuits: Arc<Circuits>) -> Self {
         let seat = Seat {
-            key: Some(name),
+            key: CircuitKey {
+                name: Some(name),
+                of: None,
+            },
             service,
             gauge: Arc::new(Gauge::new()),
         };
@@ -77,7 +80,7 @@ impl<R: Request> Clone for Seat<R> {
 impl<R: Request> fmt::Debug for Endpoint<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
-            .field("name", &self.seat.key)
+            .field("name", &self.seat.key.name)
             .field("gauge", &self.seat.gauge)
             .finish_non_exhaustive()
     }

@@ -111,7 +111,8 @@ impl<R: Request> Pool<R> {
     /// Sets which errors are failures of an endpoint. Defaults to those that are
     /// [retryable](Error::is_retryable) by themselves or by their kind, such as those of a provider
     /// that refuses calls, or of a [circuit breaker](crate::circuit_breaker) around it. Never
-    /// called for the end of a run or a cancelled call.
+    /// called for the end of a run, a cancelled call or a [limit by
+    /// key](crate::rate_limit::RateLimitLayer::by) that is used up.
     #[must_use]
     pub fn failure_if(
         mut self,
@@ -157,7 +158,7 @@ impl<R: Request> Service<R> for Pool<R> {
         let site = CallSite::of(&request);
         let call = match self.choose() {
             Some((seat, circuit)) => {
-                tracing::debug!(call = %site, endpoint = seat.key.as_deref(), "endpoint chosen");
+                tracing::debug!(call = %site, endpoint = seat.key.name.as_deref(), "endpoint chosen");
                 let permit = EndpointPermit {
                     first_output: FirstOutput::of(&request),
                     call: seat.gauge.begin(),

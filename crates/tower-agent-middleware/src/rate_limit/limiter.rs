@@ -130,9 +130,10 @@ impl Limiter {
                 let _ = timeout(left, ticket.woken()).await;
                 continue;
             }
-            let Some(exhausted) = self.store.update(limit, take.clone()).await? else {
+            let Some(mut exhausted) = self.store.update(limit, take.clone()).await? else {
                 return Ok(());
             };
+            exhausted.is_of_key = self.limit_of.is_some();
             if exhausted.retry_after > left {
                 return Err(exhausted.into());
             }

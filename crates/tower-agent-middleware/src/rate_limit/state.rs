@@ -139,6 +139,8 @@ impl RateState {
             return Some(Exhausted {
                 resource,
                 retry_after,
+                // The state does not know whose it is.
+                is_of_key: false,
             });
         }
         self.requests.take(1.0);

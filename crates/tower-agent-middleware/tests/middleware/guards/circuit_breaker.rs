@@ -11,11 +11,15 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, advance};
 use tower::{Service, ServiceExt, service_fn};
 use tower_agent::error::BoxError;
-use tower_agent::model::ModelService;
+use tower_agent::model::{BoxModel, ModelService};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, Error, ErrorKind, Interrupt, ModelRequest, ModelResponse, Tool};
+use tower_agent::{
+    Agent, AgentRequest, AgentResponse, Error, ErrorKind, Interrupt, ModelRequest, ModelResponse,
+    Request, RunContext, Tool,
+};
 use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
 use tower_agent_middleware::fallback::Fallback;
+use tower_agent_middleware::rate_limit::{Exhausted, RateLimitLayer};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
 use tower_layer::Layer;
@@ -355,4 +359,114 @@ async fn it_is_as_ready_as_the_service_inside() {
     assert!(model.ready().now_or_never().is_none());
     drop(running);
     assert!(model.ready().now_or_never().is_some());
+}
+
+struct User(&'static str);
+
+fn user(run: &RunContext) -> Result<String, Error> {
+    Ok(run.extension::<User>()?.0.to_owned())
+}
+
+async fn ask_as(agent: &Agent, user: &'static str) -> Result<AgentResponse, Error> {
+    let request = AgentRequest::new("hello").with_extension(User(user));
+    agent.run(request).await
+}
+
+/// A model that refuses the calls of one user, and says that this user has had enough.
+fn limiting(limited: &'static str) -> BoxModel {
+    BoxModel::new(service_fn(move |request: ModelRequest| async move {
+        if user(request.context())? == limited {
+            let refused = Error::new(ErrorKind::RateLimited, "too many requests of yours");
+            return Err(refused.with_retry_after(PAUSE * 2));
+        }
+        Ok::<_, Error>(ModelResponse::from_text("fine"))
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_one_user_opens_no_circuit_of_another() {
+    let model = BoxModel::new(breaker().by(user).layer(limiting("ann")));
+    let agent = Agent::builder(model).build().unwrap();
+    for _ in 0..3 {
+        let error = ask_as(&agent, "ann").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::RateLimited);
+    }
+    assert_refused(ask_as(&agent, "ann").await);
+    ask_as(&agent, "bob").await.unwrap();
+
+    // Her circuit is tested when she was told to come, and not for the calls of others.
+    advance(PAUSE * 2 - MILLI).await;
+    assert_refused(ask_as(&agent, "ann").await);
+    ask_as(&agent, "bob").await.unwrap();
+    advance(MILLI).await;
+    let error = ask_as(&agent, "ann").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::RateLimited);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_a_key_fails_and_is_not_made() {
+    let inner = ScriptedModel::always(succeed());
+    let model = breaker().by(user).layer(inner.clone());
+    let error = ask(&model).await.unwrap_err();
+    assert!(error.call().is_some(), "{error}");
+    assert!(inner.requests().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_user_has_a_circuit_for_each_tool() {
+    let failing = Tool::function("search", "Searches.", |_: ()| {
+        Err::<String, _>(Error::new(ErrorKind::Timeout, "too slow"))
+    });
+    let add = Tool::function("add", "Adds.", |_: ()| "3");
+    let turns = [
+        Turn::tool("search", json!(null)),
+        Turn::tool("search", json!(null)),
+        Turn::tool("add", json!(null)),
+        Turn::from_text("Done."),
+    ];
+    let of_two = turns.clone().into_iter().chain(turns);
+    let agent = Agent::builder(ScriptedModel::new(of_two))
+        .tools([failing, add])
+        .tool_layer(breaker().failures(1).by(user))
+        .build()
+        .unwrap();
+    for name in ["ann", "bob"] {
+        let response = ask_as(&agent, name).await.unwrap();
+        let [first, second, third] = &results(&response)[..] else {
+            panic!("{response:?}");
+        };
+        assert!(first.contains("too slow"), "{name}: {first}");
+        assert!(second.contains("not called"), "{name}: {second}");
+        assert_eq!(third, "3", "{name}");
+    }
+}
+
+// The limit had said that it would let nobody through, and meant one user.
+#[tokio::test(start_paused = true)]
+async fn a_limit_by_key_inside_opens_no_circuit_for_all() {
+    let limit = RateLimitLayer::new().requests(1, PAUSE).by(user);
+    let limited = limit.max_wait(Duration::ZERO).layer(limiting("nobody"));
+    let model = BoxModel::new(breaker().layer(limited));
+    let agent = Agent::builder(model).build().unwrap();
+    ask_as(&agent, "ann").await.unwrap();
+    for _ in 0..5 {
+        let error = ask_as(&agent, "ann").await.unwrap_err();
+        let exhausted = error.downcast_ref::<Exhausted>();
+        assert!(exhausted.is_some_and(|exhausted| exhausted.is_of_key));
+    }
+    ask_as(&agent, "bob").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_of_everybody_inside_opens_the_circuit() {
+    let limit = RateLimitLayer::new().requests(1, PAUSE * 10);
+    let model = breaker().layer(limit.max_wait(Duration::ZERO).layer(limiting("nobody")));
+    let agent = Agent::builder(BoxModel::new(model)).build().unwrap();
+    ask_as(&agent, "ann").await.unwrap();
+    for _ in 0..3 {
+        let error = ask_as(&agent, "ann").await.unwrap_err();
+        assert!(error.downcast_ref::<Exhausted>().is_some());
+    }
+    let error = assert_refused(ask_as(&agent, "bob").await);
+    assert!(error.downcast_ref::<Exhausted>().is_none());
 }

@@ -9,6 +9,7 @@ use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Error, ErrorKind, ModelRequest, Result, RunContext};
 use tower_agent_middleware::adaptive_concurrency::AdaptiveConcurrencyLayer;
 use tower_agent_middleware::cache::CacheLayer;
+use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
 use tower_agent_middleware::rate_limit::RateLimitLayer;
 use tower_layer::Layer;
 
@@ -59,6 +60,7 @@ async fn a_key_that_is_too_long_fails_its_call_and_is_not_kept() {
                 .layer(inner.clone()),
         )
         .await,
+        error_of(CircuitBreakerLayer::new().by(long).layer(inner.clone())).await,
         error_of(CacheLayer::new(long).layer(inner.clone())).await,
     ];
     for error in errors {
