@@ -30,14 +30,10 @@ impl RunData {
     /// has that of a tool of the agent, an interrupt is answered twice, or an id is too long.
     pub(super) fn read(input: &mut RunAgentInput, own: &OwnTools) -> Result<Self, InputError> {
         for (path, id) in [("threadId", &input.thread_id), ("runId", &input.run_id)] {
-            if id.len() > MAX_ID {
-                let why = format!("the id is longer than {MAX_ID} bytes");
-                return Err(InputError::new(path, why));
-            }
-            check_id(path, id)?;
+            check_id(path, id, MAX_ID)?;
         }
         for (index, message) in input.messages.iter().enumerate() {
-            check_id(format!("messages[{index}].id"), &message.id)?;
+            check_id(format!("messages[{index}].id"), &message.id, MAX_MESSAGE_ID)?;
         }
         answered_once(&input.resume)?;
         let tools = client_tool::tools(&input.tools, own)?;
@@ -65,6 +61,10 @@ impl RunData {
 /// The maximum length of an id in bytes. Every event contains ids, so a long one multiplies.
 const MAX_ID: usize = 1024;
 
+/// The maximum length of a message's id in bytes. Those of the server have the path of an agent in
+/// them, which may be nested, so they are longer than the ids that a client chooses.
+const MAX_MESSAGE_ID: usize = 8 * 1024;
+
 fn state(state: Option<Value>) -> Result<State, InputError> {
     match state {
         None | Some(Value::Null) => Ok(State::from(Map::new())),
@@ -74,7 +74,11 @@ fn state(state: Option<Value>) -> Result<State, InputError> {
 }
 
 /// Rejects an id that would be more than one line in a log, or would hide a part of it.
-fn check_id(path: impl Into<String>, id: &str) -> Result<(), InputError> {
+fn check_id(path: impl Into<String>, id: &str, most: usize) -> Result<(), InputError> {
+    if id.len() > most {
+        let why = format!("the id is longer than {most} bytes");
+        return Err(InputError::new(path, why));
+    }
     if id.contains(char::is_control) {
         return Err(InputError::new(path, "the id contains a control character"));
     }

@@ -152,6 +152,30 @@ async fn a_body_that_says_it_is_too_large_is_413_before_it_is_read() {
 }
 
 #[tokio::test]
+async fn an_id_that_is_too_long_is_422_and_the_longest_is_not() {
+    let watched = Watched::default();
+    let served = serve(AgUi::new(watched.agent().build().unwrap())).await;
+    let message = |length: usize| {
+        let id = "m".repeat(length);
+        json!([{ "id": id, "role": "user", "content": "hi" }])
+    };
+    let id = |length: usize| json!("x".repeat(length));
+    for (field, longest, longer, most) in [
+        ("threadId", id(1024), id(1025), "1024 bytes"),
+        ("runId", id(1024), id(1025), "1024 bytes"),
+        ("messages", message(8192), message(8193), "8192 bytes"),
+    ] {
+        let calls = watched.calls();
+        let reply = send(&served, post(with(field, longer))).await;
+        let error = refused(reply, StatusCode::UNPROCESSABLE_ENTITY).await;
+        assert!(error["message"].as_str().unwrap().contains(most), "{error}");
+        assert_eq!(watched.calls(), calls, "{field}");
+        let reply = send(&served, post(with(field, longest))).await;
+        assert_eq!(reply.status, StatusCode::OK, "{field}");
+    }
+}
+
+#[tokio::test]
 async fn a_body_in_chunks_that_grows_too_large_is_413() {
     let (served, watched) = unused().await;
     let chunks =
