@@ -317,7 +317,11 @@ impl Planner {
         let replies = self.ask(questions).await?;
         for (place, reply) in places.iter().zip(&replies) {
             if let Some(argument) = arguments.pointer_mut(place) {
-                *argument = reference_or_text(reply);
+                let read = reference_or_text(reply);
+                let text = read.as_str().filter(|_| !argument.is_string());
+                // A number that the model reads as a text is a number in its arguments.
+                let value = text.and_then(|text| serde_json::from_str(text).ok());
+                *argument = value.unwrap_or(read);
             }
         }
         Ok(arguments)
