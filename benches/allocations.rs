@@ -358,9 +358,9 @@ fn nothing_allocates_more_than_was_written_down() {
         let per_run = row.per_run as f64;
         let counted = allocations::of(run).count as f64 / per_run;
         let expected = expected[row.name].allocations;
-        // The beginning of a run is counted with its deltas or messages, and allocates a little
-        // more in a build without optimisations.
-        let slack = if row.per_run > 1 { 10.0 / per_run } else { 0.0 };
+        // The beginning of a run is counted with its deltas or messages, and allocates more in a
+        // build without optimisations, most with telemetry.
+        let slack = if row.per_run > 1 { 40.0 / per_run } else { 0.0 };
         if counted > expected * (1.0 + counted::MARGIN) + slack {
             grown.push(format!(
                 "{}: {counted} allocations, and {expected} in benches/counts.json",
