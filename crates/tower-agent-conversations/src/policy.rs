@@ -3,7 +3,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use tower_agent::{AgentRequest, RunContext};
 
-/// What keeps the conversation of a run: a session, whose caller is your program, or a thread,
+/// The keeper of a run's conversation: a session, whose caller is your program, or a thread,
 /// whose caller is a client.
 ///
 /// It is an [extension](AgentRequest::with_extension) of each run that has its conversation, beside

@@ -17,7 +17,7 @@ pub(crate) struct Answers<'a> {
     given: &'a [Resolution],
 }
 
-/// What a message says beside the answers to the questions about its call.
+/// Compares a message with the answers to the questions about its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     /// There is no answer.

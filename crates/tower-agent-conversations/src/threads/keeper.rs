@@ -52,7 +52,7 @@ pub struct Keeper {
     name: Arc<str>,
     /// The thread at the start of the run.
     base: Thread,
-    /// What was asked before that.
+    /// The questions before that.
     asked: Option<Asked>,
     /// The agent may not go on with the conversation.
     is_refused: bool,
@@ -168,15 +168,11 @@ impl Keeper {
             thread: self.base.clone(),
             calls: LatestCalls::default(),
         });
-        let Checkpoint { mut head, messages } = checkpoint;
         // The client of a sealed thread has its answer, which counts once.
         let goes_on_elsewhere = progress == Progress::Cut
             && self.is_refused
             && matches!(self.keeping, Keeping::Store(_))
-            && self.base.checkpoint().is_untouched_in(&Checkpoint {
-                head: head.clone(),
-                messages: messages.clone(),
-            });
+            && self.base.checkpoint().is_untouched_in(&checkpoint);
         if goes_on_elsewhere
             && let Some(asked) = &self.asked
             && asked.put_back(&mut thread)
@@ -184,6 +180,7 @@ impl Keeper {
             thread.updated_at = now();
             return thread;
         }
+        let Checkpoint { mut head, messages } = checkpoint;
         self.add(&mut thread, &mut calls, &messages, client, progress);
         // A run that broke off may have its answer again, so its interrupts stay.
         if progress != Progress::Cut {

@@ -355,15 +355,12 @@ impl Threads {
             Place::Sealed(keys, used) => {
                 // An answer repeated after a run that broke off counts once for what that run has
                 // left.
-                let earlier = earlier.clone().unwrap_or_default();
                 let mut answers = Vec::new();
                 for answered in &thread.answered {
-                    let mut known = earlier.answered.iter();
-                    let is_repeated = known.any(|known| known.id == answered.id);
-                    answers.push(if is_repeated {
-                        format!("{} {}", answered.id, earlier.version).into()
-                    } else {
-                        answered.id.clone()
+                    let earlier = earlier.as_ref().filter(|earlier| earlier.has(&answered.id));
+                    answers.push(match earlier {
+                        Some(earlier) => format!("{} {}", answered.id, earlier.version).into(),
+                        None => answered.id.clone(),
                     });
                 }
                 if !used.claim(&answers) {

@@ -6,7 +6,7 @@ use futures_util::{Stream, StreamExt};
 use tower_agent::agent::{AgentService, RunStream};
 use tower_agent::error::{Error, Result};
 use tower_agent::stream::{Event, EventKind};
-use tower_agent::{AgentResponse, RunContext};
+use tower_agent::{AgentResponse, Checkpoint, RunContext};
 use tracing::Span;
 
 use super::Begun;
@@ -136,13 +136,21 @@ impl ThreadRun {
     /// Starts to save the progress, with what the client has of it: once more after the earlier
     /// saves, until the run has ended. Does nothing once the agent is [stopped](Self::stop).
     pub fn keep(&mut self, client: &impl ClientView, progress: Progress) {
-        let Some(agent) = self.agent.as_ref().filter(|_| !self.is_kept) else {
-            return;
-        };
+        if let Some(checkpoint) = self.unkept() {
+            self.save(checkpoint, client, progress);
+        }
+    }
+
+    /// Returns the checkpoint of the run, unless its end is kept.
+    fn unkept(&self) -> Option<Checkpoint> {
+        let agent = self.agent.as_ref().filter(|_| !self.is_kept)?;
+        Some(agent.checkpoint())
+    }
+
+    fn save(&mut self, checkpoint: Checkpoint, client: &impl ClientView, progress: Progress) {
         // Before the save has ended: a run ends once, and dropping it must not save another end.
         self.is_kept = progress != Progress::Running;
-        let checkpoint = agent.checkpoint();
-        let state = agent.context().state().snapshot();
+        let state = self.context.state().snapshot();
         match self.keeper.keep(checkpoint, state, client, progress) {
             Save::Sealed(sealed) => self.sealed = sealed,
             Save::Store(saving) => {
@@ -192,9 +200,9 @@ impl ThreadRun {
 
     /// Keeps the progress for a client that has all messages of the run, each whole.
     fn keep_whole(&mut self, progress: Progress) {
-        if let Some(agent) = &self.agent {
-            let messages = agent.checkpoint().messages;
-            self.keep(&messages, progress);
+        if let Some(checkpoint) = self.unkept() {
+            let messages = checkpoint.messages.clone();
+            self.save(checkpoint, &messages, progress);
         }
     }
 

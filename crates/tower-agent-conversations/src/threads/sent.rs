@@ -41,9 +41,9 @@ pub(crate) struct Sent<'a, M> {
 /// The client's results.
 #[derive(Default)]
 pub(crate) struct NewResults {
-    /// Those of its own calls.
+    /// The results of its own calls.
     pub(crate) results: Vec<Entry>,
-    /// Those that only repeat an answer.
+    /// The messages that only repeat an answer.
     pub(crate) repeats: Repeats,
 }
 
@@ -390,7 +390,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                     );
                     return Err(Refusal::forbidden(part, why).into());
                 }
-                // Whether its own call may be made was asked.
+                // The question was whether the client's own call may be made.
                 (_, true) if answers.compare(result.call, message, result.index)? == Said::Same => {
                     repeats.insert(message.id().clone(), Repeat::new(result.call, true));
                     continue;

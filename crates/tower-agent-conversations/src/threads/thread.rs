@@ -151,12 +151,12 @@ impl OpenInterrupt {
     }
 }
 
-/// What is asked in a thread that a run takes.
-#[derive(Clone, Debug, Default)]
+/// The questions of a thread that a run takes, and the answers of a run before that broke off.
+#[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) version: u64,
     open: Vec<OpenInterrupt>,
-    pub(crate) answered: Vec<Answered>,
+    answered: Vec<Answered>,
     /// The number of entries in the log.
     entries: usize,
 }
@@ -169,6 +169,11 @@ impl Asked {
             answered: thread.answered.clone(),
             entries: thread.log.len(),
         }
+    }
+
+    /// Returns whether the run before had an answer to this question.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.answered.iter().any(|answered| *answered.id == *id)
     }
 
     /// Asks it again in the thread of a run that was refused, and was begun with nothing but

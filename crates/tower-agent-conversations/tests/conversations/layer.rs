@@ -88,7 +88,7 @@ async fn a_stream_that_is_dropped_leaves_what_its_client_has_read() {
     loop {
         let event = run.next().await.unwrap().unwrap();
         if matches!(event.kind, EventKind::ToolResult(_)) {
-            // What is told is stored.
+            // The event comes after the save.
             assert_eq!(left(&store).await, ["Hi.", "", "seen"]);
             break;
         }

@@ -25,7 +25,7 @@ struct Waiting {
     threads: Threads,
     /// The names of its tools.
     tools: HashSet<Arc<str>>,
-    /// What it has.
+    /// The messages that it has.
     has: Vec<Plain>,
     questions: Vec<Question>,
 }
@@ -220,7 +220,7 @@ async fn a_message_that_looks_like_a_result_is_no_answer() {
     assert_eq!(client.cashier.paid(), 1);
 }
 
-/// What was refused stays in the client. It goes on with words, and the question is passed over.
+/// The refused message stays in the client. It goes on with words, which pass the question over.
 #[tokio::test]
 async fn a_refused_message_does_not_keep_the_client_from_saying_something_else() {
     let mut client = Waiting::for_payments(1).await;
@@ -238,7 +238,8 @@ async fn a_refused_message_does_not_keep_the_client_from_saying_something_else()
 async fn of_two_answers_one_is_repeated_and_the_other_later() {
     for first in [0, 1] {
         let mut client = Waiting::for_payments(2).await;
-        let (one, two) = (client.yes(first), client.yes(1 - first));
+        let one = client.yes(first);
+        let two = client.yes(1 - first);
         let again = client.says("second", 1 - first, &approved());
         client.has.push(client.says("first", first, &approved()));
         // The question that nobody has answered waits.

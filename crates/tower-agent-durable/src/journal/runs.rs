@@ -212,7 +212,7 @@ impl Runs {
     /// [resolutions](AgentRequest::with_resolutions). Interrupts that have
     /// [expired](tower_agent::Interrupt::with_expiry) have theirs.
     ///
-    /// That of a run in a session names the session, and is for the agent with its [session
+    /// The request of a run in a session names the session, and is for the agent with its [session
     /// layer](tower_agent_conversations::SessionLayer) around it; another agent is refused. A run
     /// in a thread goes on there alone: with the next request of its client, or an
     /// [answer](tower_agent_conversations::Threads::answer).

@@ -22,39 +22,8 @@ use tower_agent_durable::journal::{Durable, RunKey, RunQuery, RunStatus};
 use tower_agent_durable::{AgentInbox, Sqlite};
 use tower_agent_middleware::approval::{Approval, Decision};
 
+use crate::kept::{Kept, key};
 use crate::support::folder::Folder;
-
-/// What keeps the run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Kept {
-    Session,
-    Thread,
-    Journal,
-    SessionAndJournal,
-    ThreadAndJournal,
-}
-
-impl Kept {
-    const ALL: [Self; 5] = [
-        Self::Session,
-        Self::Thread,
-        Self::Journal,
-        Self::SessionAndJournal,
-        Self::ThreadAndJournal,
-    ];
-
-    fn in_thread(self) -> bool {
-        matches!(self, Self::Thread | Self::ThreadAndJournal)
-    }
-
-    fn in_session(self) -> bool {
-        matches!(self, Self::Session | Self::SessionAndJournal)
-    }
-
-    fn in_journal(self) -> bool {
-        !matches!(self, Self::Session | Self::Thread)
-    }
-}
 
 /// The way of an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,10 +68,6 @@ impl Case {
             _ => 0,
         }
     }
-}
-
-fn key() -> ConversationKey {
-    ConversationKey::new("shop", "ada", "1")
 }
 
 fn run() -> RunKey {
@@ -217,7 +182,8 @@ impl Program {
     }
 
     async fn open(&self) -> Vec<Question> {
-        let (inbox, query) = (self.inbox(), ConversationQuery::new());
+        let inbox = self.inbox();
+        let query = ConversationQuery::new();
         let support = Roles::new(["support"]);
         inbox.questions(&query, &support).await.unwrap().questions
     }

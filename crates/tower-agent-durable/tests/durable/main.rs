@@ -11,6 +11,7 @@ mod flow;
 mod growth;
 mod inbox;
 mod journal;
+mod kept;
 mod memory;
 mod paused;
 mod pooler;

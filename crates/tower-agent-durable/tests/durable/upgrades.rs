@@ -10,24 +10,14 @@ use tower_agent::callback::before_model;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Effect, ModelRequest, Resolution, Tool};
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
-use tower_agent_conversations::{
-    ConversationKey, ConversationQuery, Inbox, Inboxes, Question, Roles, SessionLayer,
-};
+use tower_agent_conversations::{ConversationQuery, Inbox, Inboxes, Question, Roles, SessionLayer};
 use tower_agent_durable::journal::{Durable, RunQuery, RunStatus};
 use tower_agent_durable::{AgentInbox, Sqlite};
 use tower_agent_middleware::approval::{Approval, Decision};
 
 use crate::aged::Aged;
+use crate::kept::{Kept, key};
 use crate::support::Count;
-
-/// What keeps the run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Kept {
-    Session,
-    Thread,
-    Journal,
-    SessionAndJournal,
-}
 
 /// What the later version has changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,10 +66,6 @@ impl Change {
     fn version(self) -> &'static str {
         if self == Self::Nothing { "1" } else { "2" }
     }
-}
-
-fn key() -> ConversationKey {
-    ConversationKey::new("shop", "ada", "1")
 }
 
 fn saying(text: &str) -> ScriptedModel {
@@ -134,7 +120,7 @@ impl Program<'_> {
             }
             _ => {}
         }
-        if matches!(self.kept, Kept::Journal | Kept::SessionAndJournal) {
+        if self.kept.in_journal() {
             let journal = Durable::new(self.database.clone()).version(self.change.version());
             agent = agent.global_callbacks(journal);
         }
@@ -143,12 +129,11 @@ impl Program<'_> {
 
     /// Returns the agent in its session, if it has one.
     fn around(&self, agent: Agent) -> BoxAgent {
-        match self.kept {
-            Kept::Session | Kept::SessionAndJournal => {
-                let store = EndedLeases(self.database.clone());
-                BoxAgent::new(SessionLayer::new(store).layer(agent))
-            }
-            Kept::Journal | Kept::Thread => BoxAgent::new(agent),
+        if self.kept.in_session() {
+            let store = EndedLeases(self.database.clone());
+            BoxAgent::new(SessionLayer::new(store).layer(agent))
+        } else {
+            BoxAgent::new(agent)
         }
     }
 
@@ -161,7 +146,7 @@ impl Program<'_> {
     async fn ask(&self) {
         let model = ScriptedModel::new([Turn::tool("pay", json!({}))]);
         let first = AgentRequest::new("Pay.").with_run_id("run 1");
-        if self.kept == Kept::Thread {
+        if self.kept.in_thread() {
             let message = Message::user("m1", "Pay.");
             let input = RunAgentInput::new("1", "run 1", [message]);
             let run = self.server(&model).run_for("ada", input).await.unwrap();
@@ -180,22 +165,21 @@ impl Program<'_> {
     fn inbox(&self) -> Inboxes {
         let model = saying("It is paid.");
         let inboxes = Inboxes::default();
-        match self.kept {
-            Kept::Thread => inboxes.with(self.server(&model)),
-            Kept::Journal => {
-                let agent = self.agent(&model);
-                inboxes.with(AgentInbox::runs(self.database.runs(), "clerk", agent))
-            }
-            Kept::Session | Kept::SessionAndJournal => {
-                let layer = SessionLayer::new(self.database.clone());
-                inboxes.with(AgentInbox::sessions(layer, "shop", self.agent(&model)))
-            }
+        if self.kept.in_thread() {
+            inboxes.with(self.server(&model))
+        } else if self.kept.in_session() {
+            let layer = SessionLayer::new(self.database.clone());
+            inboxes.with(AgentInbox::sessions(layer, "shop", self.agent(&model)))
+        } else {
+            let agent = self.agent(&model);
+            inboxes.with(AgentInbox::runs(self.database.runs(), "clerk", agent))
         }
     }
 
     async fn open(&self) -> Vec<Question> {
         let support = Roles::new(["support"]);
-        let (inbox, query) = (self.inbox(), ConversationQuery::new());
+        let inbox = self.inbox();
+        let query = ConversationQuery::new();
         inbox.questions(&query, &support).await.unwrap().questions
     }
 
@@ -213,15 +197,10 @@ impl Program<'_> {
 
 #[tokio::test]
 async fn a_question_is_answered_in_the_later_version_or_waits_for_the_earlier() {
-    let keepers = [
-        Kept::Session,
-        Kept::Thread,
-        Kept::Journal,
-        Kept::SessionAndJournal,
-    ];
-    for kept in keepers {
+    for kept in Kept::ALL {
         for change in Change::ALL {
-            let (database, paid) = (Sqlite::in_memory().await.unwrap(), Count::default());
+            let database = Sqlite::in_memory().await.unwrap();
+            let paid = Count::default();
             let program = |change| Program {
                 change,
                 kept,
@@ -229,7 +208,8 @@ async fn a_question_is_answered_in_the_later_version_or_waits_for_the_earlier() 
                 database: &database,
                 paid: &paid,
             };
-            let (earlier, later) = (program(Change::Nothing), program(change));
+            let earlier = program(Change::Nothing);
+            let later = program(change);
             earlier.ask().await;
             let asked = earlier.open().await;
             // Twice: a refusal leaves nothing behind.
@@ -266,7 +246,8 @@ async fn a_killed_run_goes_on_in_the_later_version_or_waits_for_the_earlier() {
                 database: &place.database,
                 paid: &paid,
             };
-            let (earlier, later) = (program(Change::Nothing), program(change));
+            let earlier = program(Change::Nothing);
+            let later = program(change);
             let model = ScriptedModel::new([Turn::tool("pay", json!({})), Turn::pending()]);
             let first = AgentRequest::new("Pay.").with_run_id("run 1");
             let first = match kept {

@@ -24,7 +24,8 @@ fn payload(input: &mut RunAgentInput, payload: Value) {
     input.resume[0].payload = Some(payload);
 }
 
-/// What a client can send wrong. The kinds that the server's own state brings about stand below.
+/// Inputs with which a client can be refused. The kinds that the server's own state brings about
+/// stand below.
 const WRONG: [Refused; 15] = [
     Refused {
         why: "an answer that does not fit",

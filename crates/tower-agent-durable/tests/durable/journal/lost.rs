@@ -72,7 +72,8 @@ fn texts(resumed: &[(RunInfo, Result<AgentResponse, Error>)]) -> Vec<String> {
 
 #[tokio::test]
 async fn of_two_servers_that_look_for_lost_runs_one_goes_on_with_it_in_its_session() {
-    let (place, users) = (Aged::new("sweep").await, Users::default());
+    let place = Aged::new("sweep").await;
+    let users = Users::default();
     let sessions = || SessionLayer::new(EndedLeases(place.database.clone()));
     // A turn before: the run is not the first of its session.
     let before = agent("clerk", &saying("Hello."), &place, &users, false);
@@ -123,7 +124,8 @@ async fn running(place: &Aged) -> RunInfo {
 
 #[tokio::test]
 async fn a_run_of_a_session_does_not_go_on_outside_of_it() {
-    let (place, users) = (Aged::new("outside").await, Users::default());
+    let place = Aged::new("outside").await;
+    let users = Users::default();
     let model = paying_and_hanging();
     let layer = SessionLayer::new(EndedLeases(place.database.clone()));
     let dies = layer.layer(agent("clerk", &model, &place, &users, false));
@@ -149,7 +151,8 @@ async fn a_run_of_a_session_does_not_go_on_outside_of_it() {
 
 #[tokio::test]
 async fn a_lost_run_that_another_program_may_not_go_on_with_stays_as_it_was() {
-    let (place, users) = (Aged::new("lost-other").await, Users::default());
+    let place = Aged::new("lost-other").await;
+    let users = Users::default();
     let model = paying_and_hanging();
     let dies = agent("clerk", &model, &place, &users, false);
     place
@@ -180,7 +183,8 @@ async fn a_lost_run_that_another_program_may_not_go_on_with_stays_as_it_was() {
 
 #[tokio::test]
 async fn an_approval_in_a_session_under_another_run_id_counts_once() {
-    let (place, users) = (Aged::new("answered").await, Users::default());
+    let place = Aged::new("answered").await;
+    let users = Users::default();
     let clerk = agent("clerk", &paying(), &place, &users, true);
     let chat = SessionLayer::new(place.database.clone()).layer(clerk.clone());
     let first = key().request(AgentRequest::new("Pay.").with_run_id("run 1"));
@@ -215,7 +219,8 @@ async fn an_approval_in_a_session_under_another_run_id_counts_once() {
 
 #[tokio::test]
 async fn the_request_of_a_run_that_has_answered_in_its_session_has_its_answer() {
-    let (place, users) = (Aged::new("done").await, Users::default());
+    let place = Aged::new("done").await;
+    let users = Users::default();
     let model = paying();
     let clerk = agent("clerk", &model, &place, &users, false);
     let chat = SessionLayer::new(place.database.clone()).layer(clerk);
@@ -233,7 +238,8 @@ async fn the_request_of_a_run_that_has_answered_in_its_session_has_its_answer() 
 
 #[tokio::test]
 async fn a_run_of_a_thread_goes_on_in_the_thread_alone() {
-    let (place, users) = (Aged::new("thread").await, Users::default());
+    let place = Aged::new("thread").await;
+    let users = Users::default();
     let clerk = agent("clerk", &paying(), &place, &users, true);
     let server = AgUi::builder(clerk.clone())
         .name("shop")
