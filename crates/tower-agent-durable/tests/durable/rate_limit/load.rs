@@ -73,8 +73,9 @@ async fn sixty_four_tasks_of_two_processes_stay_in_a_limit_and_use_it() {
     let allowed = 300.0 + time * 301.0 / 3.0;
     let made = f64::from(CALLS);
     assert!(made <= allowed + 1.0, "{made} of {allowed} in {time} s");
-    // Calls wait in both, and neither keeps the other out.
-    assert!(of(&own[..32]) > 150 && of(&own[32..]) > 150, "{own:?}");
+    // Who comes first may use all that there is at once. Of the 300 that come back both have
+    // a part: neither keeps the other out.
+    assert!(of(&own[..32]) > 30 && of(&own[32..]) > 30, "{own:?}");
 
     one.close().await;
     other.close().await;
