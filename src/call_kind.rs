@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
-/// The kind of a call.
+/// The kind of a call. It serialises as its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CallKind {
@@ -26,6 +26,12 @@ impl fmt::Display for CallKind {
             Self::Tool => "tool",
             Self::Other(name) => name,
         })
+    }
+}
+
+impl Serialize for CallKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -137,6 +137,65 @@ impl RunStream {
         ended.unwrap_or_else(|| self.context.scope().checkpoint(&self.record))
     }
 
+    /// Waits until the run shows something: text, reasoning, a tool call or its result, or a custom
+    /// event. It is for a server, which must know the status of its answer before the first byte:
+    /// see [`ErrorKind::http_status`]. The events so far stay in the stream.
+    ///
+    /// A run that ends without output, or waits for input, is no error either.
+    ///
+    /// ```
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, Error, ErrorKind};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let busy = Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
+    /// let agent = Agent::builder(ScriptedModel::new([busy])).build()?;
+    ///
+    /// let mut run = agent.stream("How is the weather?");
+    /// let error = run.first_output().await.unwrap_err();
+    /// assert_eq!(error.kind().http_status(), 503);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails with the error of the run if it fails before it has shown anything. It has ended then,
+    /// and [`response`](Self::response) fails in the same way.
+    pub async fn first_output(&mut self) -> Result<()> {
+        std::future::poll_fn(|cx| self.poll_output(cx)).await
+    }
+
+    fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.events.resume();
+        loop {
+            self.poll_to_end(cx);
+            let has_more = self.events.take_more(cx);
+            if self.events.has_output() {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(result) = &self.result {
+                return Poll::Ready(result.as_ref().map(drop).map_err(Error::clone));
+            }
+            // Events that were taken have made room for others, which the run may wait for.
+            if !has_more {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Polls the run, and keeps its result once it has ended.
+    fn poll_to_end(&mut self, cx: &mut Context<'_>) {
+        if let Some(run) = &mut self.run
+            && let Poll::Ready(result) = run.as_mut().poll(cx)
+        {
+            // Dropped at once: what it owns is free before the consumer reads the last events.
+            self.run = None;
+            self.result = Some(result);
+        }
+    }
+
     /// Waits until an event is [ready](Self::ready). Returns `false` at the end.
     ///
     /// Use it in a translator, which looks at many events and keeps none: the [`Stream`] clones the
@@ -153,13 +212,7 @@ impl RunStream {
 
     #[inline(never)]
     fn poll_run(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        if let Some(run) = &mut self.run
-            && let Poll::Ready(result) = run.as_mut().poll(cx)
-        {
-            // Dropped at once: what it owns is free before the consumer reads the last events.
-            self.run = None;
-            self.result = Some(result);
-        }
+        self.poll_to_end(cx);
         if self.events.is_ready() {
             return Poll::Ready(true);
         }

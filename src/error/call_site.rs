@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::call_kind::CallKind;
 
@@ -10,17 +10,12 @@ use crate::call_kind::CallKind;
 #[non_exhaustive]
 pub struct CallSite {
     /// The kind of call.
-    #[serde(serialize_with = "as_text")]
     pub kind: CallKind,
     /// The tool's name, for a tool call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<Arc<str>>,
     /// The agent's path in its tree, outermost first, joined by `/`. Empty outside an agent.
     pub agent: Arc<str>,
-}
-
-fn as_text<S: Serializer>(kind: &CallKind, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(kind)
 }
 
 impl fmt::Display for CallSite {

@@ -89,6 +89,45 @@ impl ErrorKind {
         )
     }
 
+    /// Returns the status code of HTTP with which a server may answer a request whose run has
+    /// failed so, if it has no other reasons.
+    ///
+    /// What the caller has to change is 4xx, with 429 for limits and budgets. What happens between
+    /// this server and a provider is not the caller's: rejected credentials and unknown models are
+    /// 502, as is a provider that fails. A callback that ends the run, by whatever kind, is 500
+    /// unless it says [`Denied`](Self::Denied).
+    ///
+    /// ```
+    /// use tower_agent::ErrorKind;
+    ///
+    /// assert_eq!(ErrorKind::Denied.http_status(), 403);
+    /// assert_eq!(ErrorKind::Auth.http_status(), 502);
+    /// ```
+    #[must_use]
+    pub const fn http_status(self) -> u16 {
+        match self {
+            Self::InvalidRequest | Self::ContextLength | Self::ContentFilter => 400,
+            Self::Denied => 403,
+            Self::Conflict => 409,
+            Self::Expired => 410,
+            Self::RateLimited | Self::BudgetExceeded => 429,
+            Self::Auth | Self::NotFound | Self::Provider | Self::Connection | Self::Protocol => 502,
+            Self::Overloaded | Self::Store | Self::Cancelled => 503,
+            Self::Timeout => 504,
+            Self::Aborted
+            | Self::Interrupted
+            | Self::InvocationEnded
+            | Self::Tool
+            | Self::UnknownTool
+            | Self::InvalidArguments
+            | Self::InvalidAnswer
+            | Self::MaxIterations
+            | Self::MaxNesting
+            | Self::Callback
+            | Self::Other => 500,
+        }
+    }
+
     /// Returns a stable name for use by other programs, such as on the wire or in a metric.
     #[must_use]
     pub const fn code(self) -> &'static str {

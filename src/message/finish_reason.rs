@@ -51,7 +51,8 @@ impl fmt::Display for FinishReason {
 }
 
 /// Why the last response of a model is no answer to what it was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NoAnswer {
     /// It was cut off: [`FinishReason::Length`].

@@ -1,10 +1,13 @@
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::error::Interrupt;
 use crate::message::NoAnswer;
 
 /// Why an agent ended.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EndReason {
     /// The model gave its final answer.

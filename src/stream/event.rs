@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::end_reason::EndReason;
@@ -12,18 +13,40 @@ use crate::message::{FinishReason, Part, ProviderData, Usage};
 use crate::state::StateDelta;
 
 /// An event of a run, and the agent in which it happened.
-#[derive(Clone, Debug)]
+///
+/// It serialises as one object: the fields of its kind beside its own, and `type` with the name of
+/// its kind. That is everything, for a log or a developer's page: the arguments and results of
+/// tools, the state and the texts of errors are in it, which are not for everybody.
+///
+/// ```
+/// use tower_agent::stream::{Event, EventKind, Invocation};
+///
+/// let kind = EventKind::TextDelta { message: "m1".into(), text: "It ".to_owned() };
+/// let json = serde_json::to_value(Event::new(Invocation::default().into(), kind))?;
+/// assert_eq!(json["type"], "text_delta");
+/// assert_eq!(json["text"], "It ");
+/// # Ok::<_, serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Event {
     /// Its place among the events of the stream, from 0.
     pub number: u64,
     /// When it happened. In a stream, the time at which the consumer's poll had the run make it:
-    /// the same for all events of a poll.
+    /// the same for all events of a poll. It serialises as milliseconds since 1970.
+    #[serde(serialize_with = "milliseconds")]
     pub time: SystemTime,
     /// The agent in which it happened; the called agent, for events about the whole run.
     pub invocation: Arc<Invocation>,
     /// The kind of event, with its data.
+    #[serde(flatten)]
     pub kind: EventKind,
+}
+
+fn milliseconds<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    let since = since.unwrap_or_default().as_millis();
+    serializer.serialize_u64(u64::try_from(since).unwrap_or(u64::MAX))
 }
 
 impl Event {
@@ -40,7 +63,7 @@ impl Event {
 }
 
 /// One call of one agent within a run. An agent that is called twice has two.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Invocation {
     /// The id, unique across runs.
@@ -49,13 +72,25 @@ pub struct Invocation {
     pub number: u32,
     /// The names of the agents from the root to this one, joined by `/`. Empty for the run itself.
     pub path: Arc<str>,
-    /// The invocation that called it; `None` for the agent that the caller called.
+    /// The invocation that called it; `None` for the agent that the caller called. It serialises
+    /// as its id.
+    #[serde(serialize_with = "id_of")]
     pub caller: Option<Arc<Invocation>>,
     /// The id of the tool call that it is made in: that of an agent used as a tool.
     pub tool_call: Option<Arc<str>>,
     /// It continues its caller's conversation, as members of a team and sub-agents after a
     /// transfer do.
     pub goes_on: bool,
+}
+
+fn id_of<S: Serializer>(
+    invocation: &Option<Arc<Invocation>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    invocation
+        .as_ref()
+        .map(|invocation| &invocation.id)
+        .serialize(serializer)
 }
 
 impl Invocation {
@@ -108,7 +143,8 @@ impl Invocation {
 /// [`AttemptDiscarded`](Self::AttemptDiscarded) or a [`ResponseReplaced`](Self::ResponseReplaced).
 /// An interrupted [parallel team](crate::agent::TeamBuilder) has shown messages that join the
 /// transcript when it is resumed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EventKind {
     /// The run starts. The first event.
@@ -217,6 +253,7 @@ pub enum EventKind {
     /// The session's state at the start of the run.
     StateSnapshot {
         /// The whole state.
+        #[serde(serialize_with = "crate::depth::serialize")]
         state: Map<String, Value>,
     },
     /// The session's state has changed.
@@ -268,12 +305,28 @@ pub enum EventKind {
         /// The name of the event.
         name: Arc<str>,
         /// The data.
+        #[serde(serialize_with = "crate::depth::serialize")]
         value: Value,
     },
 }
 
+impl EventKind {
+    /// Returns whether it shows something of the agent's: text, reasoning, a tool call or its
+    /// result, or an event of the program's own.
+    pub(crate) const fn is_output(&self) -> bool {
+        matches!(
+            self,
+            Self::TextStart { .. }
+                | Self::ReasoningStart { .. }
+                | Self::ToolCallStart(_)
+                | Self::ToolResult(_)
+                | Self::Custom { .. }
+        )
+    }
+}
+
 /// A tool call that starts, in [`EventKind::ToolCallStart`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ToolCallStart {
     /// The call's id: the message's id, `-t` and its place among the calls there. The other events
@@ -288,7 +341,7 @@ pub struct ToolCallStart {
 }
 
 /// The result of a tool call, in [`EventKind::ToolResult`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ToolCallResult {
     /// The call's id.
@@ -312,7 +365,7 @@ pub struct ToolCallResult {
 }
 
 /// An attempt that has failed and is followed by another, in [`EventKind::AttemptFailed`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct FailedAttempt {
     /// The kind of call.
@@ -334,7 +387,8 @@ pub struct FailedAttempt {
 }
 
 /// The attempt after one that has failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NextAttempt {
     /// The same call again, after this wait.
@@ -344,7 +398,7 @@ pub enum NextAttempt {
 }
 
 /// A hook that has run, and its decision. Hooks left at their defaults are not reported.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct CallbackNote {
     /// The callback's name.
@@ -365,7 +419,8 @@ pub struct CallbackNote {
 }
 
 /// The decision of a hook.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Decision {
     /// Continue.

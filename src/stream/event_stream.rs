@@ -74,6 +74,22 @@ impl EventStream {
         true
     }
 
+    /// Takes what is queued beside what was taken before and is still to be read; returns whether
+    /// there was anything. If not, the task is woken by the next event.
+    pub(crate) fn take_more(&mut self, cx: &mut Context<'_>) -> bool {
+        let before = self.taken.len();
+        while let Poll::Ready(Some(event)) = self.channel.poll(cx) {
+            self.taken.push_back(event);
+        }
+        self.time = SystemTime::now();
+        self.taken.len() > before
+    }
+
+    /// Returns whether output is among the events that were taken; see [`EventKind::is_output`].
+    pub(crate) fn has_output(&self) -> bool {
+        self.taken.iter().any(|event| event.kind.is_output())
+    }
+
     /// Waits for an event; returns `false` at the end.
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if self.taken.is_empty() {

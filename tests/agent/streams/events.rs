@@ -5,12 +5,12 @@ use std::future::poll_fn;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::ServiceBuilder;
-use tower_agent::callback::{after_model, before_agent, before_tool, on_model_error};
+use tower_agent::callback::{after_agent, after_model, before_agent, before_tool, on_model_error};
 use tower_agent::stream::{Event, EventKind, Invocation};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, Error, ErrorKind, Interrupt, Request, RunStream, State, Tool,
-    ToolRequest, ToolResponse, Usage,
+    Action, Agent, AgentRequest, Error, ErrorKind, Interrupt, Recovery, Request, RunStream, State,
+    Tool, ToolRequest, ToolResponse, Usage,
 };
 
 use super::{read, thinks, word, words};
@@ -407,4 +407,52 @@ async fn a_turn_ends_before_another_agent_takes_over() {
         told.join(" "),
         "desk> desk( )desk billing> billing( )billing <billing <desk"
     );
+}
+
+#[tokio::test]
+async fn events_serialise_as_one_object_each() {
+    let model = ScriptedModel::new([
+        Turn::response(thinks("hm")).and_tool("echo", json!(1)),
+        Turn::error(Error::new(ErrorKind::Overloaded, "busy")),
+        Turn::from_text("one"),
+    ]);
+    let agent = Agent::builder(model)
+        .name("root")
+        .tool(echo())
+        .on_model(on_model_error(|_, _| Recovery::Retry).named("again"))
+        .on_agent(after_agent(|request: &AgentRequest, _: &_| {
+            request.context().state().set("done", true);
+        }))
+        .build()
+        .unwrap();
+
+    let (events, _) = read(agent.stream(AgentRequest::new("?").with_run_id("r"))).await;
+    let json: Vec<Value> = events
+        .iter()
+        .map(|event| serde_json::to_value(event).unwrap())
+        .collect();
+
+    let of = |kind: &str| json.iter().find(|event| event["type"] == kind).unwrap();
+    assert_eq!(of("run_started")["run"], "r");
+    assert_eq!(of("agent_started")["invocation"]["path"], "root");
+    assert_eq!(of("reasoning_delta")["text"], "hm");
+    assert_eq!(of("tool_call_start")["name"], "echo");
+    assert_eq!(
+        of("tool_result")["parts"],
+        json!([{ "type": "text", "text": "1" }])
+    );
+    assert_eq!(of("attempt_failed")["error"], "overloaded");
+    assert_eq!(of("attempt_failed")["call"], "model");
+    assert_eq!(of("callback")["callback"], "again");
+    assert_eq!(of("callback")["decision"], "retry");
+    assert_eq!(of("state_delta")["delta"]["set"], json!({ "done": true }));
+    assert_eq!(of("run_finished")["reason"], "completed");
+    // None is without its kind, its place and its time.
+    for (number, event) in json.iter().enumerate() {
+        assert_eq!(event["number"], number);
+        assert!(
+            event["type"].is_string() && event["time"].is_u64(),
+            "{event}"
+        );
+    }
 }

@@ -2,6 +2,7 @@
 
 mod attempts;
 mod events;
+mod first_output;
 mod hooks;
 mod mappers;
 mod pieces;
