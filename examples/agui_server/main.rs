@@ -26,6 +26,8 @@ mod script;
 mod serve;
 #[path = "../quickstart/server.rs"]
 mod server;
+#[path = "../shop/terminated.rs"]
+mod terminated;
 #[path = "../quickstart/tools.rs"]
 mod tools;
 

@@ -12,6 +12,7 @@
 
 mod serve;
 mod stand_in;
+mod terminated;
 
 use std::collections::HashMap;
 use std::env;

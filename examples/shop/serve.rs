@@ -8,6 +8,8 @@ use axum::Router;
 use tokio::net::TcpListener;
 use tower_agent_agui::AgUi;
 
+use crate::terminated::terminated;
+
 /// The time that runs have to end. An orchestrator must wait longer before it kills the process.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -19,24 +21,4 @@ pub(crate) async fn serve(listener: TcpListener, app: Router, agui: AgUi) -> io:
             agui.shutdown(GRACE).await;
         })
         .await
-}
-
-/// Returns a future that waits for SIGTERM or Ctrl-C, which are caught from now on.
-#[cfg(unix)]
-fn terminated() -> io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
-}
-
-/// Returns a future that waits for Ctrl-C.
-#[cfg(not(unix))]
-fn terminated() -> io::Result<impl Future<Output = ()>> {
-    Ok(async { drop(tokio::signal::ctrl_c().await) })
 }
