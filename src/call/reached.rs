@@ -130,7 +130,7 @@ impl OpenAttempt {
             Ok(_) if !self.is_at_target && has_entries_inside => {}
             Ok(response) => {
                 if R::count(response) {
-                    let usage = R::usage(response);
+                    let usage = R::usage(response).known().unwrap_or_default();
                     if self.is_at_target && self.is_charged {
                         context.add_usage(usage);
                     }

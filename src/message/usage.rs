@@ -32,6 +32,40 @@ impl Usage {
         }
     }
 
+    /// The most tokens of one kind that an answer can have used: ten times the longest prompt that
+    /// any model reads. Whatever states more has not counted.
+    const MOST: u64 = 100_000_000;
+
+    /// Returns the usage if it is known: if the provider has stated one that can be true, of at
+    /// most 100 million tokens of a kind. Runs and budgets count no other.
+    ///
+    /// ```
+    /// use tower_agent::Usage;
+    ///
+    /// assert_eq!(Usage::default().known(), None);
+    /// assert_eq!(Usage::new(u64::MAX, 3).known(), None);
+    /// assert_eq!(Usage::new(12, 3).known(), Some(Usage::new(12, 3)));
+    /// ```
+    #[must_use]
+    pub fn known(self) -> Option<Self> {
+        let counts = [
+            self.input_tokens,
+            self.output_tokens,
+            self.cached_input_tokens,
+            self.cache_write_tokens,
+            self.reasoning_tokens,
+        ];
+        if counts.into_iter().any(|count| count > Self::MOST) {
+            tracing::warn!(
+                stated = ?self,
+                most = Self::MOST,
+                "a provider stated more tokens than an answer can have used; its usage is not known"
+            );
+            return None;
+        }
+        (self.total() > 0).then_some(self)
+    }
+
     /// Returns the sum of input and output tokens.
     #[must_use]
     pub const fn total(&self) -> u64 {

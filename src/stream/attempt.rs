@@ -187,7 +187,7 @@ impl Attempt {
             Piece::TextEnd(provider) => self.draft.end_text(provider),
             Piece::Usage(usage) => {
                 if let Some(reader) = &mut self.reader {
-                    reader.received.usage = usage;
+                    reader.received.usage = usage.known().unwrap_or_default();
                 }
             }
         }

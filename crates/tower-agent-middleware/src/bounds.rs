@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use tower_agent::error::{Error, ErrorKind, Result};
-use tower_agent::message::Usage;
 
 /// The longest time for which the word of a provider keeps calls away.
 ///
@@ -17,11 +16,6 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
 
 /// The longest wait for which a call that has failed stays open, unless the program says more.
 pub(crate) const LONGEST_RETRY_WAIT: Duration = Duration::from_secs(60);
-
-/// The most tokens of one kind that an answer can have used.
-///
-/// Ten times the longest prompt that any model reads. Whatever states more has not counted.
-pub(crate) const MOST_TOKENS: u64 = 100_000_000;
 
 /// The longest key of a limit, a circuit or a tenant, in bytes. It names somebody, and is kept.
 pub(crate) const LONGEST_KEY: usize = 512;
@@ -39,29 +33,6 @@ pub(crate) fn wait(asked: Duration) -> Duration {
         );
     }
     asked.min(LONGEST_WAIT)
-}
-
-/// Returns the usage that an answer states. `None` if it states none, or one that cannot be true.
-pub(crate) fn usage(stated: Usage) -> Option<Usage> {
-    if stated.total() == 0 {
-        return None;
-    }
-    let counts = [
-        stated.input_tokens,
-        stated.output_tokens,
-        stated.cached_input_tokens,
-        stated.cache_write_tokens,
-        stated.reasoning_tokens,
-    ];
-    if counts.into_iter().any(|count| count > MOST_TOKENS) {
-        tracing::warn!(
-            ?stated,
-            most = MOST_TOKENS,
-            "a provider stated more tokens than an answer can have used; its usage is not known"
-        );
-        return None;
-    }
-    Some(stated)
 }
 
 /// Returns a key that is not too long to be kept.

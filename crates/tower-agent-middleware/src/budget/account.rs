@@ -80,6 +80,11 @@ pub struct Spent {
     pub tool_calls: u64,
     /// Input and output tokens.
     pub tokens: u64,
+    /// How many of the tokens no provider has told to the run: what is left are those in its
+    /// [usage](tower_agent::RunContext::usage). They are an estimate where a call was cut, what was
+    /// reserved where an answer states nothing that can be true, and the word of a layer that has
+    /// answered by itself.
+    pub estimated_tokens: u64,
     /// Cost, in the currency of the price function or the price table.
     pub cost: f64,
     /// Number of model calls whose model has no price in the [price table](super::PriceTable), so
@@ -95,6 +100,7 @@ impl Spent {
         model_calls: u64::MAX,
         tool_calls: u64::MAX,
         tokens: u64::MAX,
+        estimated_tokens: 0,
         cost: f64::MAX,
         unpriced_calls: 0,
         time: Duration::MAX,
@@ -107,6 +113,7 @@ pub(super) struct Amounts {
     pub(super) model_calls: u64,
     pub(super) tool_calls: u64,
     pub(super) tokens: u64,
+    pub(super) estimated_tokens: u64,
     pub(super) cost: u64,
     pub(super) unpriced_calls: u64,
 }
@@ -387,6 +394,7 @@ impl Account {
             model_calls,
             tool_calls,
             tokens,
+            estimated_tokens,
             cost,
             unpriced_calls,
         } = amounts;
@@ -394,6 +402,7 @@ impl Account {
             model_calls,
             tool_calls,
             tokens,
+            estimated_tokens,
             cost: money(cost),
             unpriced_calls,
             time: Duration::from_nanos(self.time()),
@@ -432,11 +441,12 @@ impl Amounts {
     }
 
     /// Returns each amount with the name under which it is recorded.
-    fn named(&mut self) -> [(&'static str, &mut u64); 5] {
+    fn named(&mut self) -> [(&'static str, &mut u64); 6] {
         [
             ("model_calls", &mut self.model_calls),
             ("tool_calls", &mut self.tool_calls),
             ("tokens", &mut self.tokens),
+            ("estimated_tokens", &mut self.estimated_tokens),
             ("cost", &mut self.cost),
             ("unpriced_calls", &mut self.unpriced_calls),
         ]
@@ -563,6 +573,7 @@ impl From<Spent> for Amounts {
             model_calls: spent.model_calls,
             tool_calls: spent.tool_calls,
             tokens: spent.tokens,
+            estimated_tokens: spent.estimated_tokens,
             cost: Limit::Cost(spent.cost).units(),
             unpriced_calls: spent.unpriced_calls,
         }
@@ -575,6 +586,7 @@ impl Amounts {
         model_calls: u64::MAX,
         tool_calls: u64::MAX,
         tokens: u64::MAX,
+        estimated_tokens: u64::MAX,
         cost: u64::MAX,
         unpriced_calls: u64::MAX,
     };
@@ -622,10 +634,12 @@ impl Amounts {
         }
     }
 
-    pub(super) fn without_calls(self) -> Self {
+    /// Returns what was reserved for a call, as what it has used: nobody has told.
+    pub(super) fn assumed(self) -> Self {
         Self {
             model_calls: 0,
             tool_calls: 0,
+            estimated_tokens: self.tokens,
             ..self
         }
     }

@@ -7,7 +7,6 @@ use tower_agent::stream::Unfinished;
 
 use super::account::Amounts;
 use super::limits::Limits;
-use crate::bounds;
 use crate::estimate::tokens;
 
 /// Says what a call costs.
@@ -43,42 +42,50 @@ impl Meter<'_> {
     }
 
     fn answer(&self, settings: &Settings, attempt: &Attempted) -> Amounts {
-        // What cannot be true is not counted, as what is not stated: it costs what was reserved.
-        let Some(usage) = bounds::usage(attempt.usage) else {
-            return self.held.without_calls();
+        let Some(usage) = attempt.usage.known() else {
+            return self.held.assumed();
         };
-        self.priced(settings, &attempt.metadata, usage)
+        self.priced(settings, &attempt.metadata, usage, usage)
     }
 
-    /// Returns what a response has used, as it says, that a callback or a layer has given by
-    /// itself.
+    /// Returns what a response has used that is of no attempt.
     pub(super) fn given(&self, request: &ModelRequest, response: &ModelResponse) -> Amounts {
-        let Some(usage) = bounds::usage(response.usage()) else {
-            // A callback has asked nobody. Of what a layer has asked, nobody knows.
-            return if response.is_given() {
-                Amounts::default()
-            } else {
-                self.held.without_calls()
-            };
+        // A callback has asked nobody, whatever the response says that it gives.
+        if response.is_given() {
+            return Amounts::default();
+        }
+        // Of what a layer has asked, nobody knows but itself.
+        let Some(usage) = response.usage().known() else {
+            return self.held.assumed();
         };
-        self.priced(request.settings(), response.metadata(), usage)
+        let told = Usage::default();
+        self.priced(request.settings(), response.metadata(), usage, told)
     }
 
     fn cut(&self, settings: &Settings, prompt: u64, received: Unfinished) -> Amounts {
-        let mut usage = bounds::usage(received.usage).unwrap_or_default();
+        let told = received.usage;
+        let mut usage = told;
         if usage.input_tokens == 0 {
             usage.input_tokens = prompt;
         }
         // Providers tell the output at the end: until then, their number may be that of the first
         // piece.
         usage.output_tokens = usage.output_tokens.max(tokens(received.text_len));
-        self.priced(settings, &Metadata::default(), usage)
+        self.priced(settings, &Metadata::default(), usage, told)
     }
 
-    fn priced(&self, settings: &Settings, metadata: &Metadata, usage: Usage) -> Amounts {
+    /// Returns a usage of which the provider has told this much.
+    fn priced(
+        &self,
+        settings: &Settings,
+        metadata: &Metadata,
+        usage: Usage,
+        told: Usage,
+    ) -> Amounts {
         let cost = self.limits.cost_of(settings, metadata, usage);
         Amounts {
             tokens: usage.total(),
+            estimated_tokens: usage.total() - told.total(),
             cost: cost.billionths.unwrap_or(self.held.cost),
             unpriced_calls: u64::from(!cost.is_priced),
             ..Amounts::default()

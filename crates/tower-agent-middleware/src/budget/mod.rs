@@ -15,13 +15,17 @@
 //! | is dropped, cancelled or stopped afterwards, or its connection breaks in a stream | one call, and what is known: the tokens that the provider told, and for what it did not tell a fourth of the bytes of the prompt and of what was received |
 //! | fails otherwise | one call, and no tokens |
 //! | is interrupted before it reaches the model | nothing: it has not run |
+//! | is answered by a callback | one call, and no tokens |
 //! | is answered by a [replay](tower_agent::call::Origin::Replay), as of a cache inside | nothing; but there must be room for it |
 //!
 //! A budget charges the [attempts](tower_agent::call::Attempts) that the run itself knows of, as
-//! its [usage](tower_agent::RunContext::usage) does. All of them count that the budget is around: a
-//! call that is tried again is one call, with the tokens of each attempt, also of one whose answer
-//! was refused, replaced or lost to another, in layers or inside of what the agent has for its
-//! model.
+//! its [usage](tower_agent::RunContext::usage) does, so that the two are equal but for what nobody
+//! has told: those tokens are [said to be estimated](Spent::estimated_tokens). What a callback says
+//! that its own response has used is in neither: a model that it asks is called [within the
+//! run](tower_agent::call::BoxCallService::within_runs). All of them count that the budget is
+//! around: a call that is tried again is one call, with the tokens of each attempt, also of one
+//! whose answer was refused, replaced or lost to another, in layers or inside of what the agent has
+//! for its model.
 //!
 //! An attempt that is cut and not streamed is charged its prompt, as is a model that was still
 //! thinking, unseen: against a client that hangs up again and again, limit the model calls as well.

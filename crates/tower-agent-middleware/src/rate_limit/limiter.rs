@@ -171,7 +171,9 @@ pub(super) struct RatePermit<R: Metered> {
 impl<R: Metered> RatePermit<R> {
     fn succeed(&mut self, response: &R::Response) {
         // Tokens that no one has counted are those that were reserved.
-        let used = bounds::usage(R::usage(response)).map_or(self.reserved, |usage| usage.total());
+        let used = R::usage(response)
+            .known()
+            .map_or(self.reserved, |usage| usage.total());
         let report = R::metadata(response).map(Report::read).unwrap_or_default();
         self.settle(used, false, report, None);
     }

@@ -1,4 +1,3 @@
-use crate::bounds;
 use crate::estimate;
 use tower_agent::call::Request;
 use tower_agent::stream::DeltaSender;
@@ -64,8 +63,10 @@ impl Metered for ModelRequest {
     fn unfinished_tokens(&self) -> u64 {
         let attempts = self.delta_sender().map(DeltaSender::unfinished);
         let received = attempts.iter().flatten().map(|attempt| {
-            let told = bounds::usage(attempt.usage).unwrap_or_default();
-            told.output_tokens.max(estimate::tokens(attempt.text_len))
+            attempt
+                .usage
+                .output_tokens
+                .max(estimate::tokens(attempt.text_len))
         });
         received.sum()
     }

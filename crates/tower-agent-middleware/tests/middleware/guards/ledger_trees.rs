@@ -43,6 +43,8 @@ enum Act {
     AnswersLate,
     /// Without a word of tokens.
     Fails,
+    /// With more tokens than there are.
+    Lies,
     /// In a stream, after the tokens so far were told.
     Breaks,
     /// The same, but it never ends.
@@ -55,10 +57,12 @@ enum Around {
     Retry,
     /// Refuses bad answers.
     Check,
-    /// Replaces every answer by one without a word of tokens.
+    /// Replaces every answer, with a word of tokens of its own.
     Replaces,
-    /// Answers in place of an error.
+    /// Answers in place of an error, the same way.
     AnswersErrors,
+    /// Answers in place of every call, the same way.
+    AnswersCalls,
     Hedge,
     Cache,
     Timeout,
@@ -89,6 +93,7 @@ fn act() -> impl Strategy<Value = Act> {
         4 => Just(Act::Calls),
         1 => Just(Act::AnswersLate),
         1 => Just(Act::Fails),
+        1 => Just(Act::Lies),
         2 => Just(Act::Breaks),
         1 => Just(Act::Hangs),
     ]
@@ -100,6 +105,7 @@ fn around() -> impl Strategy<Value = Around> {
         Just(Around::Check),
         Just(Around::Replaces),
         Just(Around::AnswersErrors),
+        Just(Around::AnswersCalls),
         Just(Around::Hedge),
         Just(Around::Cache),
         Just(Around::Timeout),
@@ -146,7 +152,7 @@ struct State {
     calls: u64,
     /// What was given out.
     given: Usage,
-    /// A call that told nothing was cut, so that a budget charges an estimate.
+    /// An answer told nothing that can be true, or a call was cut that may have told nothing.
     is_estimated: bool,
 }
 
@@ -154,16 +160,19 @@ impl Hosts {
     fn next(&self, request: &ModelRequest) -> (Act, Usage) {
         let mut state = self.0.lock().unwrap();
         state.calls += 1;
-        let usage = Usage::new(100 * state.calls, 10 + state.calls);
         let act = state.script.pop_front().unwrap_or(Act::Answers);
-        if matches!(act, Act::Hangs | Act::AnswersLate) && request.delta_sender().is_none() {
-            state.is_estimated = true;
-        }
+        let usage = match act {
+            Act::Lies => Usage::new(u64::MAX, 10 + state.calls),
+            _ => Usage::new(100 * state.calls, 10 + state.calls),
+        };
+        let is_untold =
+            matches!(act, Act::Hangs | Act::AnswersLate) && request.delta_sender().is_none();
+        state.is_estimated |= is_untold || matches!(act, Act::Lies);
         (act, usage)
     }
 
     fn give(&self, usage: Usage) {
-        self.0.lock().unwrap().given += usage;
+        self.0.lock().unwrap().given += usage.known().unwrap_or_default();
     }
 
     fn host(&self) -> BoxModel {
@@ -267,6 +276,11 @@ impl Hosts {
     }
 }
 
+/// What a callback says, of a model that has answered it some other time.
+fn says(text: &str) -> ModelResponse {
+    ModelResponse::from_text(text).with_usage(Usage::new(1_000_000, 1_000))
+}
+
 impl Around {
     fn layer(self, inner: impl ModelService) -> BoxModel {
         match self {
@@ -285,12 +299,16 @@ impl Around {
                 BoxModel::new(check.layer(inner))
             }
             Self::Replaces => {
-                let other = || Action::Respond(ModelResponse::from_text("other"));
+                let other = || Action::Respond(says("other"));
                 BoxModel::new(after_model(move |_, _| other()).layer(inner))
             }
             Self::AnswersErrors => {
-                let sorry = || Recovery::Fallback(ModelResponse::from_text("sorry"));
+                let sorry = || Recovery::Fallback(says("sorry"));
                 BoxModel::new(on_model_error(move |_, _| sorry()).layer(inner))
+            }
+            Self::AnswersCalls => {
+                let stored = || Action::Respond(says("stored"));
+                BoxModel::new(before_model(move |_| stored()).layer(inner))
             }
             Self::Hedge => BoxModel::new(HedgeLayer::new(SECOND).layer(inner)),
             Self::Cache => {
@@ -354,15 +372,10 @@ async fn check(tree: &Tree, script: &[Act], is_streamed: bool) -> Result<(), Tes
     }
     prop_assert_eq!(observed, given, "the observer");
     prop_assert_eq!(account.reserved().tokens, 0);
-    let charged = account.used().tokens;
-    if is_estimated {
-        prop_assert!(
-            charged >= given.total(),
-            "the budget: {charged} < {given:?}"
-        );
-    } else {
-        prop_assert_eq!(charged, given.total(), "the budget");
-    }
+    let used = account.used();
+    let told = used.tokens - used.estimated_tokens;
+    prop_assert_eq!(told, given.total(), "the budget");
+    prop_assert!(is_estimated || used.estimated_tokens == 0, "{:?}", used);
     Ok(())
 }
 

@@ -63,7 +63,7 @@ impl Visit for Fields {
 
 impl Subscriber for Traces {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("tower_agent_middleware")
+        metadata.target().starts_with("tower_agent")
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
