@@ -8,7 +8,7 @@ use super::attempts::{Attempts, Description};
 use crate::call_kind::{CallKind, Origin};
 use crate::context::RunContext;
 use crate::error::{CallSite, Error, ErrorKind, Result};
-use crate::message::{Metadata, Usage};
+use crate::message::{Metadata, NoAnswer, Usage};
 use crate::stream::{ConsumerWait, DeltaSender};
 
 /// A call that callbacks and layers can wrap.
@@ -85,6 +85,14 @@ pub trait Request: Clone + Send + Sync + 'static {
 
     /// Returns what the provider says of a response of the service. Defaults to none.
     fn metadata(response: &Self::Response) -> Option<&Metadata> {
+        let _ = response;
+        None
+    }
+
+    /// Returns why a response of the service is no answer, for a layer that may have another one
+    /// instead: see [`ModelResponse::no_answer`](crate::ModelResponse::no_answer). Defaults to
+    /// `None`.
+    fn no_answer(response: &Self::Response) -> Option<NoAnswer> {
         let _ = response;
         None
     }

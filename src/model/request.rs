@@ -6,7 +6,7 @@ use super::written::{Earlier, Written};
 use crate::call::{Attempts, CallKind, Description, Extensions, Origin, Request};
 use crate::context::RunContext;
 use crate::error::Result;
-use crate::message::{MessageId, Messages, Metadata, Usage};
+use crate::message::{MessageId, Messages, Metadata, NoAnswer, Usage};
 use crate::stream::{ConsumerWait, DeltaSender, Mapper};
 use crate::tool::ToolDeclaration;
 
@@ -280,6 +280,10 @@ impl Request for ModelRequest {
 
     fn metadata(response: &ModelResponse) -> Option<&Metadata> {
         Some(response.metadata())
+    }
+
+    fn no_answer(response: &ModelResponse) -> Option<NoAnswer> {
+        response.no_answer()
     }
 
     fn count(response: &mut ModelResponse) -> bool {

@@ -82,6 +82,7 @@ mod first_output;
 mod key_of;
 mod keyed;
 mod lock;
+mod no_answer;
 mod opaque_future;
 mod ours;
 mod own_tool;

@@ -10,11 +10,11 @@ use tower::Service;
 use tower::util::{Oneshot, ServiceExt};
 
 use tower_agent::call::{BoxCallFuture, Request, admit, tell_failure};
-use tower_agent::callback::{AtNoAnswer, at_no_answer};
 use tower_agent::error::{CallSite, Error, ErrorKind, Result};
 use tower_agent::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
 use tower_agent::stream::NextAttempt;
 
+use crate::no_answer;
 use crate::predicate::ErrorPredicate;
 
 /// Calls models in order until one responds.
@@ -182,14 +182,12 @@ impl FallbackProgress {
     /// Returns the error that stands for a response which is no answer, if the agent does not
     /// accept one and another model may answer.
     fn rejected(&self, response: &ModelResponse) -> Option<Error> {
-        let why = response.no_answer()?;
         let is_last = self.errors.len() == self.plan.others.len();
         let is_shown = self.request.is_committed() && !self.plan.restart_streams;
-        if is_last || is_shown || at_no_answer(self.request.context()) == AtNoAnswer::Tell {
+        if is_last || is_shown {
             return None;
         }
-        let message = format!("the model gave no answer: {why}");
-        let error = Error::new(ErrorKind::InvalidAnswer, message);
+        let error = no_answer::rejection(&self.request, response)?;
         // A predicate that panics fails the call.
         let accepts = matches!(self.plan.falls_back.holds(&error), Ok(false));
         (!accepts).then_some(error)

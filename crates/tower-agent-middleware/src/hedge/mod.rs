@@ -14,6 +14,7 @@
 //! | fails before the second has started | fails with it: a [retry](crate::retry) is another layer |
 //! | fails beside the other | waits for the other; if both fail, has the error of the later one |
 //! | fails behind its first delta | fails with it |
+//! | gives [no answer](tower_agent::ModelResponse::no_answer) beside the other, before any delta, and the agent [does not accept](tower_agent::agent::AtNoAnswer) one | waits for the other; if that fails, has this response |
 //! | ends the run, as an abort does | ends it at once |
 //!
 //! A [budget](crate::budget) is charged for both: the response of the one, and of the other the

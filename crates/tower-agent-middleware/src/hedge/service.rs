@@ -11,6 +11,7 @@ use tower::util::{Oneshot, ServiceExt};
 
 use super::plan::HedgePlan;
 use super::race::Race;
+use crate::no_answer;
 use crate::ours::ours;
 use tower_agent::call::{Reached, admit};
 use tower_agent::error::{BoxError, CallSite, Error, Result};
@@ -67,6 +68,7 @@ where
                 site,
                 begun: [Some(begun), None],
                 running: 1,
+                rejects_no_answer: false,
                 failed: None,
             },
         }
@@ -134,8 +136,10 @@ struct HedgeProgress<S> {
     /// The times at which attempts have begun that have no output so far.
     begun: [Option<Instant>; 2],
     running: u32,
-    /// The error of an attempt that failed while the other went on.
-    failed: Option<Error>,
+    /// The agent of the call does not accept a response that is no answer.
+    rejects_no_answer: bool,
+    /// The result of an attempt that failed while the other went on, or gave no answer.
+    failed: Option<Result<ModelResponse>>,
 }
 
 /// The numbers of the attempts.
@@ -211,6 +215,8 @@ impl<S: Service<ModelRequest> + Clone> HedgeProgress<S> {
         tracing::debug!(call = %self.site, "second attempt started");
         self.begun[1] = Some(Instant::now());
         self.running += 1;
+        // Asked here: a call without a second attempt has one answer, whatever it is.
+        self.rejects_no_answer = no_answer::is_rejected(&request);
         let mut sent = self.race.enter(request, SECOND);
         self.reached[1] = Some(Reached::begin(&mut sent));
         Some(service.oneshot(sent))
@@ -239,6 +245,11 @@ impl<S> HedgeProgress<S> {
             reached.end::<ModelRequest>(&mut result);
         }
         let error = match result {
+            Ok(response) if self.may_be_better(&response) => {
+                self.begun[usize::from(attempt - 1)] = None;
+                self.failed = Some(Ok(response));
+                return None;
+            }
             Ok(response) => {
                 self.observe(attempt);
                 return Some(Ok(response));
@@ -252,20 +263,27 @@ impl<S> HedgeProgress<S> {
             return Some(Err(error));
         }
         if self.running > 0 {
-            self.failed = Some(error);
+            self.failed = Some(Err(error));
             return None;
         }
-        Some(Err(match self.failed.take() {
-            None => error,
-            Some(other) => {
+        Some(match self.failed.take() {
+            None => Err(error),
+            // The agent follows its own rule for it.
+            Some(Ok(no_answer)) => Ok(no_answer),
+            Some(Err(other)) => {
                 let message = format!(
                     "{} (both attempts failed; the other: {})",
                     error.message(),
                     other.message()
                 );
-                error.with_message(message)
+                Err(error.with_message(message))
             }
-        }))
+        })
+    }
+
+    /// Returns whether the attempt that still runs may answer, and this response is no answer.
+    fn may_be_better(&self, response: &ModelResponse) -> bool {
+        self.running > 0 && self.rejects_no_answer && response.no_answer().is_some()
     }
 
     /// Notes that an attempt was dropped because the other has output.

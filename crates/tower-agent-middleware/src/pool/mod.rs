@@ -16,6 +16,9 @@
 //!   endpoint that hangs becomes expensive before its calls end.
 //! - A failure counts as a slow call, and so does a call that was dropped while it waited, as by a
 //!   [hedge](crate::hedge).
+//! - So does a response that is [no answer](tower_agent::ModelResponse::no_answer), where the agent
+//!   [does not accept](tower_agent::agent::AtNoAnswer) one. It is no failure of its endpoint, which
+//!   a question can bring about on purpose: one that asks for a single token, say.
 //!
 //! After a number of [failures](Pool::failures) in a row an endpoint is taken out for a
 //! [pause](Pool::pause), or for as long as it asks for. Then one call tests it. So an endpoint that

@@ -17,6 +17,7 @@ use crate::admission::{Decided, Permit};
 use crate::circuit_breaker::circuit::{CircuitPermit, CircuitSettings, Circuits};
 use crate::first_output::FirstOutput;
 use crate::lock::lock;
+use crate::no_answer;
 use crate::opaque_future::opaque_future;
 use tower_agent::call::{BoxCallService, CallService, Request};
 use tower_agent::error::{CallSite, Error, ErrorKind, Result};
@@ -163,6 +164,7 @@ impl<R: Request> Service<R> for Pool<R> {
                     first_output: FirstOutput::of(&request),
                     call: seat.gauge.begin(),
                     circuit,
+                    rejects_no_answer: no_answer::is_rejected(&request),
                 };
                 Ok((seat.service.oneshot(request), permit))
             }
@@ -183,6 +185,8 @@ struct EndpointPermit<R> {
     first_output: FirstOutput<R>,
     call: PendingCall,
     circuit: CircuitPermit,
+    /// The agent of the call does not accept a response that is no answer.
+    rejects_no_answer: bool,
 }
 
 impl<R: Request> Permit<R::Response> for EndpointPermit<R> {
@@ -193,7 +197,8 @@ impl<R: Request> Permit<R::Response> for EndpointPermit<R> {
     }
 
     fn end(mut self, result: Result<&R::Response, &Error>) {
-        if self.circuit.judge(result.err()) {
+        let is_no_answer = result.is_ok_and(|response| R::no_answer(response).is_some());
+        if self.circuit.judge(result.err()) || (is_no_answer && self.rejects_no_answer) {
             self.call.failed();
         } else if result.is_ok() {
             self.call.answered();

@@ -72,7 +72,9 @@ impl CallRetryLayer {
     }
 
     /// Sets which errors are retried. Defaults to those that are [retryable](Error::is_retryable).
-    /// `predicate` is never called for an abort, an interrupt or an end of the invocation.
+    /// `predicate` is never called for an abort, an interrupt or an end of the invocation. A
+    /// response that is no answer, where the agent does not accept one, is a retryable error of
+    /// kind [`InvalidAnswer`](tower_agent::ErrorKind::InvalidAnswer) to it.
     ///
     /// A tool's own error type is unknown to this crate, so list here the errors that are worth a
     /// retry:

@@ -19,6 +19,9 @@
 //!   not retryable. Use [`retry_if`](CallRetryLayer::retry_if) to retry it.
 //! - A retry of an agent call continues after the last completed step: tools that have a result do
 //!   not run again. Put the retry around the model and the tools all the same: it repeats less.
+//! - A response that is [no answer](tower_agent::ModelResponse::no_answer) is retried where the
+//!   agent does not accept one, by its [`AtNoAnswer`](tower_agent::agent::AtNoAnswer). The agent
+//!   gets the last such response, and asks again or fails.
 //! - If the server asks for a wait, that wait replaces the backoff. If the wait is longer than
 //!   [`max_retry_after`](CallRetryLayer::max_retry_after), the error is returned at once.
 //! - All calls through one layer share a retry budget, which keeps retries from flooding a provider

@@ -8,6 +8,7 @@ use tower::util::rng::Rng;
 
 use crate::bounds;
 use crate::lock::lock;
+use crate::no_answer;
 use crate::predicate::ErrorPredicate;
 use tower_agent::call::{Request, admit, tell_failure};
 use tower_agent::error::{CallSite, Error, Result};
@@ -137,6 +138,17 @@ impl Policy {
         Duration::try_from_secs_f64(most.as_secs_f64() * part).map_or(most, |wait| wait.min(most))
     }
 
+    /// Tells of an attempt that has failed, and returns the wait before the next.
+    fn again<R: Request>(&self, request: &R, error: &Error, wait: Duration) -> Sleep {
+        let call = CallSite::of(request);
+        let made = self.made;
+        let kind = error.kind();
+        // Not the error itself: an outer layer may redact its text.
+        tracing::warn!(%call, made, ?wait, %kind, "retrying call");
+        tell_failure(request, kind, NextAttempt::Retry(wait));
+        tokio::time::sleep(wait)
+    }
+
     /// Returns the error for the caller.
     fn last(&self, error: &Error, stop: &Stop) -> Error {
         let attempts = self.made;
@@ -160,24 +172,21 @@ impl<R: Request> tower::retry::Policy<R, R::Response, Error> for Policy {
         // Tower asks after each attempt, successful or not.
         self.made += 1;
         let error = match result {
-            Ok(_) => {
-                // Successes earn retries, so that they stay a share of all calls when a server is
-                // down.
-                self.config.budget.deposit();
-                return None;
+            Ok(response) => {
+                let Some(rejected) = no_answer::rejection(request, response) else {
+                    // Successes earn retries, so that they stay a share of all calls when a server
+                    // is down.
+                    self.config.budget.deposit();
+                    return None;
+                };
+                // Where it is not retried, the agent gets the response, and follows its own rule.
+                let wait = self.wait(request, &rejected).ok()?.ok()?;
+                return Some(self.again(request, &rejected, wait));
             }
             Err(error) => error,
         };
         match self.wait(request, error) {
-            Ok(Ok(wait)) => {
-                let call = CallSite::of(request);
-                let made = self.made;
-                let kind = error.kind();
-                // Not the error itself: an outer layer may redact its text.
-                tracing::warn!(%call, made, ?wait, %kind, "retrying call");
-                tell_failure(request, kind, NextAttempt::Retry(wait));
-                return Some(tokio::time::sleep(wait));
-            }
+            Ok(Ok(wait)) => return Some(self.again(request, error, wait)),
             Ok(Err(stop)) => *error = self.last(error, &stop),
             Err(panic) => *error = panic,
         }

@@ -17,6 +17,7 @@ mod ledger;
 mod ledger_trees;
 mod loop_guard;
 mod mock;
+mod no_answers;
 mod pool;
 mod rate_limit;
 mod redact;
