@@ -13,7 +13,7 @@ use crate::context::RunContext;
 use crate::error::ErrorKind;
 use crate::lock::lock;
 use crate::message::{Metadata, Usage};
-use crate::stream::Unfinished;
+use crate::stream::{NextAttempt, Unfinished};
 
 /// The attempts at a call that have reached a model or a tool: for a callback or a layer that
 /// charges, or reports, what a call has used. Clones belong to the same call.
@@ -73,13 +73,20 @@ pub(super) enum AttemptPlace {
     AtTarget,
 }
 
-/// One attempt at a call that has reached its target.
+/// One attempt at a call that has reached its target: an entry of the ledger.
+///
+/// Its call is that of the request whose attempts are followed, with the
+/// [path](crate::RunContext::call_path) that the context of the request has.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Attempted {
     /// How it has ended.
     pub end: AttemptEnd,
-    /// The tokens that the target has told: at the end, or in a stream that did not end.
+    /// What a part of the stack has done about its end: it has repeated the call, or called another
+    /// model. `None` if nothing followed, or something ran beside it.
+    pub next: Option<NextAttempt>,
+    /// The tokens that the target has told: at the end, or in a stream that did not end. Zero if it
+    /// has told none, or more than [there are](Usage::known).
     pub usage: Usage,
     /// The length of what a stream without an end had brought, in bytes: of the text, the reasoning
     /// and the arguments.
@@ -288,6 +295,15 @@ impl Page {
         }
     }
 
+    /// Notes what follows the attempt that began last.
+    pub(super) fn note_next(&self, next: NextAttempt) {
+        let entries = lock(&self.entries);
+        let latest = entries.iter().filter(|entry| !lock(&entry.0).is_void);
+        if let Some(entry) = latest.last() {
+            lock(&entry.0).attempted.next = Some(next);
+        }
+    }
+
     /// Returns whether no attempt is known to be inside.
     pub(super) fn is_empty(&self) -> bool {
         lock(&self.entries).first.is_none() && !self.is_deferred.load(Ordering::Acquire)
@@ -307,6 +323,7 @@ impl Page {
             let is_last = index + 1 == received.len();
             self.add(Attempted {
                 end: failed.filter(|_| is_last).unwrap_or_default(),
+                next: None,
                 usage: unfinished.usage,
                 text_len: unfinished.text_len,
                 request: lock(&own.0).attempted.request.clone(),

@@ -1,12 +1,14 @@
 use std::sync::Arc;
 
+use super::attempts::Attempts;
 use super::request::Request;
 use crate::error::ErrorKind;
 use crate::stream::{EventKind, FailedAttempt, NextAttempt};
 
 /// Tells the stream and the [observers](crate::stream::observer()) of the run that an attempt at
-/// this call has failed and another follows, as [`EventKind::AttemptFailed`]. For a layer that
-/// repeats calls or falls back: the agent tells it of its callbacks. Never waits.
+/// this call has failed and another follows, as [`EventKind::AttemptFailed`], and those who follow
+/// its [attempts](Attempts). For a layer that repeats calls or falls back: the agent tells it of its
+/// callbacks. Never waits.
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,6 +26,13 @@ use crate::stream::{EventKind, FailedAttempt, NextAttempt};
 /// }
 /// ```
 pub fn tell_failure<R: Request>(request: &R, error: ErrorKind, next: NextAttempt) {
+    // A clone, since what knows of the attempts may be changed by who has them.
+    if let Some(Attempts {
+        page: Some(page), ..
+    }) = request.clone().attempts()
+    {
+        page.note_next(next);
+    }
     let context = request.context();
     let listeners = context.listeners();
     if !listeners.is_told() {

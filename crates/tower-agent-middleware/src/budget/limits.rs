@@ -7,7 +7,7 @@ use super::model_price::ModelPrice;
 use super::price_table::{PriceTable, UnknownModel, UnknownPrice};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::{Metadata, Usage};
-use tower_agent::model::{CacheRetention, ModelRequest, Settings};
+use tower_agent::model::{ModelRequest, Settings};
 
 /// Limits on what may be spent, and what happens beyond them. By default nothing is limited.
 ///
@@ -326,27 +326,10 @@ impl Limits {
             }
             Some((_, Prices::Table(prices))) => {
                 let (table, unknown) = &**prices;
-                let requested = table.or_default(requested);
-                // The model that has answered, which may be another than the one that was asked
-                // for.
-                let provider = metadata.provider.as_deref();
-                let own = table.price_at(provider, served.unwrap_or(requested));
-                let price = own
-                    .or_else(|| table.price_at(provider, requested))
-                    .or(unknown.price());
-                let cache = settings
-                    .prompt_cache
-                    .as_ref()
-                    .and_then(|cache| cache.retention);
-                let is_long = cache == Some(CacheRetention::Long);
-                let written = usage.cache_write_tokens;
-                // The provider's word counts more than the request.
-                let long = metadata.long_cache_write_tokens;
-                let long = long.unwrap_or(if is_long { written } else { 0 });
-                let cost = price.map(|price| price.cost_with(usage, long.min(written)));
+                let (cost, is_priced) = table.cost_with(settings, metadata, usage, unknown.price());
                 Cost {
                     billionths: cost.and_then(billionths),
-                    is_priced: own.is_some(),
+                    is_priced,
                 }
             }
         }

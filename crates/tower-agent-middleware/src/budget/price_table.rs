@@ -4,8 +4,10 @@ use std::iter;
 use std::sync::Arc;
 
 use super::model_price::ModelPrice;
+use tower_agent::call::Attempted;
 use tower_agent::error::{Error, ErrorKind};
-use tower_agent::message::Usage;
+use tower_agent::message::{Metadata, Usage};
+use tower_agent::model::{CacheRetention, Settings};
 
 /// The prices of models. Cloning is O(1).
 ///
@@ -161,6 +163,63 @@ impl PriceTable {
         entries
             .price(provider, model)
             .or_else(|| entries.price(provider, without_date(model)?))
+    }
+
+    /// Returns the cost of an [attempt](tower_agent::call::Attempts) at a model call: of the tokens
+    /// that the provider has told, at the price of the model that has answered, or else of the one
+    /// that was asked for. `None` if it has told none, or the model has no price here.
+    ///
+    /// ```
+    /// use tower_agent::call::Attempts;
+    /// use tower_agent_middleware::budget::PriceTable;
+    ///
+    /// /// A line for each attempt at a call.
+    /// fn lines(attempts: &Attempts, prices: &PriceTable) -> Vec<String> {
+    ///     let attempts = attempts.list().into_iter();
+    ///     attempts
+    ///         .map(|attempt| match prices.cost_of(&attempt) {
+    ///             Some(cost) => format!("{:?}: {cost}", attempt.end),
+    ///             None => format!("{:?}: at a price that is not known", attempt.end),
+    ///         })
+    ///         .collect()
+    /// }
+    /// # drop(lines);
+    /// ```
+    #[must_use]
+    pub fn cost_of(&self, attempt: &Attempted) -> Option<f64> {
+        let settings = attempt.request::<Settings>()?;
+        let usage = attempt.usage.known()?;
+        self.cost_with(settings, &attempt.metadata, usage, None).0
+    }
+
+    /// Returns the cost of a call, at the price of the model or at this one, and whether it is that
+    /// of the model that has answered.
+    pub(super) fn cost_with(
+        &self,
+        settings: &Settings,
+        metadata: &Metadata,
+        usage: Usage,
+        unknown: Option<&ModelPrice>,
+    ) -> (Option<f64>, bool) {
+        let requested = self.or_default(settings.model.as_deref());
+        // The model that has answered, which may be another than the one that was asked for.
+        let served = metadata.model.as_deref().unwrap_or(requested);
+        let provider = metadata.provider.as_deref();
+        let own = self.price_at(provider, served);
+        let price = own
+            .or_else(|| self.price_at(provider, requested))
+            .or(unknown);
+        let cache = settings
+            .prompt_cache
+            .as_ref()
+            .and_then(|cache| cache.retention);
+        let is_long = cache == Some(CacheRetention::Long);
+        let written = usage.cache_write_tokens;
+        // The provider's word counts more than the request.
+        let long = metadata.long_cache_write_tokens;
+        let long = long.unwrap_or(if is_long { written } else { 0 });
+        let cost = price.map(|price| price.cost_with(usage, long.min(written)));
+        (cost, own.is_some())
     }
 
     /// Returns the price of a call before it is known which provider will be asked: the dearest of

@@ -1,20 +1,22 @@
 //! What runs have used: each attempt that reached a model counts once, and every view adds up to
 //! it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use futures::StreamExt;
 use serde_json::json;
 use tower::service_fn;
-use tower_agent::callback::{after_model, before_model};
+use tower_agent::call::{AttemptEnd, Attempted, Attempts};
+use tower_agent::callback::{Action, Callback, Outcome, after_model, before_model};
 use tower_agent::model::ModelService;
-use tower_agent::stream::{Delta, EventKind, Piece};
+use tower_agent::stream::{Delta, EventKind, NextAttempt, Piece};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, Error, ErrorKind, Message, ModelRequest, ModelResponse, Request, Usage,
+    Agent, AgentRequest, Error, ErrorKind, Message, ModelRequest, ModelResponse, Request, Result,
+    Usage,
 };
-use tower_agent_middleware::budget::{Account, Budget, Limits};
+use tower_agent_middleware::budget::{Account, Budget, Limits, ModelPrice, PriceTable};
 use tower_agent_middleware::context_window::ContextWindow;
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::retry::CallRetryLayer;
@@ -161,4 +163,99 @@ async fn agents_inside_a_call_are_told_once() {
         .build()
         .unwrap();
     assert_eq!(told(&agent, "go").await, (112, 112));
+}
+
+/// The entries of a call: how each ended, what followed it, its tokens and its price.
+#[derive(Clone, Default)]
+struct Entries(Arc<Mutex<Vec<Attempted>>>);
+
+impl Callback<ModelRequest> for Entries {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        let attempts = request.attempts().map(Attempts::follow);
+        request.extensions_mut().insert(attempts);
+        Ok(Action::Continue)
+    }
+
+    fn on_end(&self, request: &ModelRequest, _: Outcome<'_, ModelResponse>) {
+        let attempts = request.extensions().get::<Option<Attempts>>();
+        let attempts = attempts.unwrap().as_ref().unwrap();
+        self.0.lock().unwrap().extend(attempts.list());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_says_what_followed_it_and_what_it_cost() {
+    let asked = |model: &str| {
+        let model = model.to_owned();
+        before_model(move |request: &mut ModelRequest| {
+            request.settings_mut().model = Some(model.clone());
+        })
+    };
+    let refuses = after_model(|_, _| {
+        let bad = Error::new(ErrorKind::Provider, "a check refuses it");
+        Err::<(), _>(bad.with_retryable(true))
+    });
+    let busy = Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
+    let answer = |usage| Turn::from_text("Oslo").usage(usage);
+    let first = ScriptedModel::new([busy, answer(Usage::new(100, 10))]);
+    let first = refuses.layer(asked("dear").layer(first));
+    let second = asked("unheard-of").layer(ScriptedModel::new([answer(Usage::new(5, 1))]));
+    let retry = CallRetryLayer::new().max_attempts(2);
+    let entries = Entries::default();
+    let agent = Agent::builder(Fallback::new(retry.layer(first)).or(second))
+        .on_model(entries.clone())
+        .build()
+        .unwrap();
+    let response = agent.run("go").await.unwrap();
+
+    let prices = PriceTable::new().model("dear", ModelPrice::new(1.0, 10.0));
+    let entries = std::mem::take(&mut *entries.0.lock().unwrap());
+    let seen: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            let next = match entry.next {
+                Some(NextAttempt::Retry(_)) => "retry",
+                Some(NextAttempt::Fallback) => "fallback",
+                _ => "",
+            };
+            (entry.end, next, entry.usage.total(), prices.cost_of(entry))
+        })
+        .collect();
+    let overloaded = AttemptEnd::Failed(ErrorKind::Overloaded);
+    assert_eq!(
+        seen,
+        [
+            (overloaded, "retry", 0, None),
+            (AttemptEnd::Answered, "fallback", 110, Some(200.0)),
+            (AttemptEnd::Answered, "", 6, None),
+        ]
+    );
+    let sum: u64 = entries.iter().map(|entry| entry.usage.total()).sum();
+    assert_eq!(sum, response.usage().total());
+}
+
+#[tokio::test]
+async fn what_a_provider_cannot_have_used_is_unknown_to_every_view() {
+    let account = account();
+    let lies = ModelResponse::from_text("fine").with_usage(Usage::new(u64::MAX, 1));
+    let agent = Agent::builder(ScriptedModel::always(Turn::response(lies)))
+        .global_callbacks(Budget::of(account.clone()))
+        .build()
+        .unwrap();
+    assert_eq!(told(&agent, "go").await, (0, 0));
+    let used = account.used();
+    assert_eq!((used.tokens, used.estimated_tokens), (4096, 4096));
+}
+
+#[tokio::test]
+async fn what_a_callback_says_of_its_own_answer_counts_in_no_view() {
+    let account = account();
+    let stored = ModelResponse::from_text("stored").with_usage(Usage::new(100, 10));
+    let agent = Agent::builder(ScriptedModel::new([]))
+        .on_model(before_model(move |_| Action::Respond(stored.clone())))
+        .global_callbacks(Budget::of(account.clone()))
+        .build()
+        .unwrap();
+    assert_eq!(told(&agent, "go").await, (0, 0));
+    assert_eq!(account.used().tokens, 0);
 }
