@@ -11,6 +11,7 @@
 struct Readme;
 
 pub mod call;
+pub mod ended;
 pub mod log;
 pub mod logger;
 pub mod process;

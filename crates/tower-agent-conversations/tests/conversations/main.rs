@@ -1,6 +1,7 @@
 //! A server of a protocol with plain messages: what its clients can say, and what is stored.
 
 mod devices;
+mod ended;
 mod layer;
 mod lease;
 mod lost;

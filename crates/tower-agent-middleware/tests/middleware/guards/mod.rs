@@ -7,6 +7,7 @@ mod cache;
 mod chaos;
 mod circuit_breaker;
 mod context_window;
+mod ended;
 mod extremes;
 mod fallback;
 mod flow;
