@@ -43,6 +43,8 @@ struct World {
     sent: Mutex<Vec<(String, String)>>,
     /// Whether the server names another authorization server.
     has_moved: AtomicBool,
+    /// Whether the authorization server says nothing of PKCE.
+    lacks_pkce: AtomicBool,
     /// The address of the login page.
     page: Mutex<Option<String>>,
     /// What stands in an answer with a token in place of the usual.
@@ -134,13 +136,14 @@ async fn resource(State(world): State<Arc<World>>) -> Json<Value> {
 
 async fn metadata(State(world): State<Arc<World>>) -> Json<Value> {
     let page = world.page.lock().unwrap().clone();
+    let has_pkce = !world.lacks_pkce.load(Ordering::SeqCst);
     Json(json!({
         "issuer": world.issuer(),
         "authorization_endpoint": page.unwrap_or("https://login.example.com/authorize".into()),
         "token_endpoint": "https://login.example.com/token",
         "registration_endpoint": "https://login.example.com/register",
         "response_types_supported": ["code"],
-        "code_challenge_methods_supported": ["S256"],
+        "code_challenge_methods_supported": has_pkce.then_some(["S256"]),
         "token_endpoint_auth_methods_supported": ["none", "client_secret_post"],
         "scopes_supported": ["list", "call"],
     }))
@@ -453,9 +456,9 @@ async fn tokens_are_kept_for_the_next_program_and_sent_to_no_other_server() {
 #[tokio::test]
 async fn a_program_logs_in_with_its_secret_at_the_right_issuer_alone() {
     let world = Arc::new(World::default());
-    let oauth = || both(OAuth::client_credentials("program", "program-secret"));
-    let trusted = oauth().issuer("https://login.example.com");
-    let connected = connected(client(&world, trusted)).await;
+    let program = |issuer: &str| OAuth::client_credentials(issuer, "program", "program-secret");
+    let trusted = || both(program("https://login.example.com"));
+    let connected = connected(client(&world, trusted())).await;
     ask(&connected, "count", json!({})).await.unwrap();
     let form = world.requests.lock().unwrap().pop().unwrap();
     assert_eq!(form["grant_type"], "client_credentials");
@@ -466,14 +469,22 @@ async fn a_program_logs_in_with_its_secret_at_the_right_issuer_alone() {
     ask(&connected, "count", json!({})).await.unwrap();
 
     let world = Arc::new(World::default());
-    let other = oauth().issuer("https://login.company.example");
-    let failed = client(&world, other).connect().await.unwrap_err();
-    assert_eq!(failed.kind(), ErrorKind::Auth);
-    assert!(world.requests.lock().unwrap().is_empty());
+    let other = "https://login.company.example";
+    let two = trusted().issuer(other);
+    // What stands beside the secret counts, whatever else is set, and whatever was mixed up.
+    let swapped = OAuth::client_credentials("program-secret", "program", other);
+    for oauth in [both(program(other)), two, swapped] {
+        let failed = client(&world, oauth).connect().await.unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::Auth);
+        assert!(
+            !format!("{failed:?}").contains("program-secret"),
+            "{failed:?}"
+        );
+        assert!(world.requests.lock().unwrap().is_empty());
+    }
 
     // Nor at one that the server names when it wants more scopes.
-    let few = OAuth::client_credentials("program", "program-secret").scopes(["list"]);
-    let few = few.issuer("https://login.example.com");
+    let few = program("https://login.example.com").scopes(["list"]);
     let client = client(&world, few).connect().await.unwrap();
     world.has_moved.store(true, Ordering::SeqCst);
     let failed = ask(&client, "count", json!({})).await.unwrap_err();
@@ -481,6 +492,60 @@ async fn a_program_logs_in_with_its_secret_at_the_right_issuer_alone() {
     assert_eq!(world.requests.lock().unwrap().len(), 1);
     world.has_moved.store(false, Ordering::SeqCst);
     ask(&client, "count", json!({})).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_secret_of_a_login_is_sent_to_its_issuer_alone_also_with_stored_tokens() {
+    let world = Arc::new(World::default());
+    let user = User::default();
+    let store = Shared::default();
+    let oauth = || {
+        let oauth = both(user.oauth()).store(store.clone());
+        oauth.client_with_secret("https://login.example.com/", "app", "app-secret")
+    };
+    connected(client(&world, oauth())).await;
+    let form = world.requests.lock().unwrap().pop().unwrap();
+    assert_eq!(form["client_secret"], "app-secret");
+
+    // The next program has the tokens, and the server wants them renewed elsewhere.
+    world.revoke();
+    world.has_moved.store(true, Ordering::SeqCst);
+    let failed = client(&world, oauth()).connect().await.unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Auth);
+    assert!(world.requests.lock().unwrap().is_empty());
+
+    // Even if the tokens do not say who has given them.
+    let stored = store.0.lock().unwrap().clone().unwrap();
+    let mut stored: Value = serde_json::from_str(&stored).unwrap();
+    stored["credentials"]["issuer"] = Value::Null;
+    *store.0.lock().unwrap() = Some(stored.to_string());
+    let failed = client(&world, oauth()).connect().await.unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Auth);
+    assert!(world.requests.lock().unwrap().is_empty());
+
+    // Nothing is lost by that.
+    world.has_moved.store(false, Ordering::SeqCst);
+    connected(client(&world, oauth())).await;
+    assert_eq!(user.logins(), 1);
+}
+
+#[tokio::test]
+async fn no_login_without_pkce_or_with_an_error_beside_the_code() {
+    let world = Arc::new(World::default());
+    world.lacks_pkce.store(true, Ordering::SeqCst);
+    let user = User::default();
+    let failed = client(&world, user.oauth()).connect().await.unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Auth);
+    assert!(failed.message().contains("PKCE"), "{failed}");
+    assert_eq!(user.logins(), 0);
+
+    let world = Arc::new(World::default());
+    let oauth = OAuth::authorization_code(BACK, |page: String| async move {
+        Ok::<_, BoxError>(format!("{}&error=access_denied", back(&page)))
+    });
+    let failed = client(&world, both(oauth)).connect().await.unwrap_err();
+    assert!(failed.message().contains("access_denied"), "{failed}");
+    assert!(world.requests.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

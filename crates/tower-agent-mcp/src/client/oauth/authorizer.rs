@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderMap, Response, StatusCode, Uri};
 use rmcp::transport::auth::{
-    AuthError, AuthorizationCallback, AuthorizationManager, AuthorizationRequest,
-    AuthorizationSession, ClientCredentialsConfig, OAuthClientConfig, WWWAuthenticateParams,
+    AuthError, AuthorizationCallback, AuthorizationManager, AuthorizationMetadata,
+    AuthorizationRequest, AuthorizationSession, ClientCredentialsConfig, OAuthClientConfig,
+    WWWAuthenticateParams,
 };
 use tower_agent::{Error, ErrorKind, Result};
 use tracing::Instrument;
@@ -175,13 +176,18 @@ impl Inner {
             return Ok(None);
         }
         let mut manager = self.new_manager().await?;
+        // Checked before the secret is there: a token is renewed without another look.
+        let found = manager.resolve_metadata().await;
+        let metadata = found.map_err(|error| self.failed(error))?.metadata;
+        self.check(&metadata)?;
+        manager.set_metadata(metadata);
         let is_stored = manager.initialize_from_store().await;
         if !is_stored.map_err(|error| self.failed(error))? {
             return Ok(None);
         }
         if let Some(client) = self.known_client() {
             let mut config = OAuthClientConfig::new(&client.id, self.url.as_ref());
-            config.client_secret = client.secret.clone();
+            config.client_secret = client.secret_text();
             manager
                 .configure_client(config)
                 .map_err(|error| self.failed(error))?;
@@ -216,18 +222,39 @@ impl Inner {
         let found = manager.resolve_metadata_from_challenge(challenge).await;
         let metadata = found.map_err(|error| self.failed(error))?.metadata;
         // Each time: a server could name another one later, to be given the secret.
+        self.check(&metadata)?;
+        manager.set_metadata(metadata);
+        Ok(manager)
+    }
+
+    /// Fails for an authorization server that is not the one that was chosen, or cannot do what a
+    /// login needs.
+    fn check(&self, metadata: &AuthorizationMetadata) -> Result<()> {
         let named = metadata.issuer.as_deref().unwrap_or_default();
-        if let Some(issuer) = &self.oauth.issuer
-            && named.trim_end_matches('/') != issuer.trim_end_matches('/')
-        {
+        let secret = self
+            .known_client()
+            .and_then(|client| client.secret.as_ref());
+        let of_secret = secret.map(|secret| &secret.issuer);
+        for issuer in self.oauth.issuer.iter().chain(of_secret) {
+            if named.trim_end_matches('/') != issuer.trim_end_matches('/') {
+                // Without the issuer that was expected: a program may have mixed up its arguments.
+                let message = format!(
+                    "MCP server `{}` names another authorization server than the issuer that was set",
+                    self.server
+                );
+                return Err(Error::new(ErrorKind::Auth, message));
+            }
+        }
+        let is_login = matches!(self.oauth.grant, Grant::AuthorizationCode { .. });
+        if is_login && metadata.code_challenge_methods_supported.is_none() {
             let message = format!(
-                "MCP server `{}` names another authorization server than `{issuer}`",
+                "the authorization server of MCP server `{}` does not say that it has PKCE \
+                 (`code_challenge_methods_supported`), without which a login is not safe",
                 self.server
             );
             return Err(Error::new(ErrorKind::Auth, message));
         }
-        manager.set_metadata(metadata);
-        Ok(manager)
+        Ok(())
     }
 
     /// Renews a token that was refused, or gets the first one.
@@ -266,7 +293,7 @@ impl Inner {
                 request.client_metadata_url = metadata_url.clone();
                 if let Some(client) = client {
                     request.client_id = Some(client.id.clone());
-                    request.client_secret = client.secret.clone();
+                    request.client_secret = client.secret_text();
                 }
                 let session = AuthorizationSession::new(manager, request).await;
                 let session = session.map_err(|(_, error)| self.failed(error))?;
@@ -325,7 +352,7 @@ impl Inner {
     ) -> Result<String> {
         let config = ClientCredentialsConfig::ClientSecret {
             client_id: client.id.clone(),
-            client_secret: client.secret.clone().unwrap_or_default(),
+            client_secret: client.secret_text().unwrap_or_default(),
             scopes,
             resource: Some(self.url.to_string()),
         };
@@ -364,9 +391,12 @@ impl Inner {
         });
         drop(guard);
         let redirected = redirected?;
-        let callback = AuthorizationCallback::from_redirect_url(&redirected)
-            .map_err(|error| refusal(&redirected).unwrap_or(error))
-            .map_err(|error| self.failed(error))?;
+        // Before the code: with both, somebody has added one of them.
+        let callback = match refusal(&redirected) {
+            Some(refusal) => Err(refusal),
+            None => AuthorizationCallback::from_redirect_url(&redirected),
+        };
+        let callback = callback.map_err(|error| self.failed(error))?;
         let exchanged = manager.exchange_code_for_token_with_issuer(
             &callback.code,
             &callback.csrf_token,
@@ -395,7 +425,7 @@ impl Inner {
     }
 }
 
-/// Returns the reason for which the authorization server sent the user back without a code.
+/// Returns the reason for which the authorization server sent the user back without a login.
 fn refusal(redirected: &str) -> Option<AuthError> {
     let uri: Uri = redirected.parse().ok()?;
     let parameters = uri.query()?.split('&');

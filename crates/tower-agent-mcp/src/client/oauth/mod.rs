@@ -39,7 +39,8 @@
 //! ```
 //! use tower_agent_mcp::client::oauth::OAuth;
 //!
-//! let oauth = OAuth::client_credentials("my-agent", "a secret").scopes(["tickets:read"]);
+//! let issuer = "https://login.example.com";
+//! let oauth = OAuth::client_credentials(issuer, "my-agent", "a secret").scopes(["tickets:read"]);
 //! # drop(oauth);
 //! ```
 //!
@@ -64,8 +65,12 @@
 //! server's URL is `https`, nothing about a login goes over `http`, and no page of another scheme
 //! is given to the user.
 //!
-//! The server names the authorization server. A client with a [secret](OAuth::client) gives that to
-//! whichever is named, unless [`issuer`](OAuth::issuer) says which one it is for.
+//! The server names the authorization server. A [secret](OAuth::client_with_secret) goes to the one
+//! whose issuer stands beside it, and a request fails if the server names another one, also when a
+//! stored token is renewed. Without a secret, [`issuer`](OAuth::issuer) does the same.
+//!
+//! A login needs PKCE, and an authorization server that does not say that it has it is refused. So
+//! is a redirect with an error, whatever else is in it.
 //!
 //! Tokens are those of one user. Give each user a client of their own, with a [`TokenStore`] of
 //! their own.

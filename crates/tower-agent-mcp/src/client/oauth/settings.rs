@@ -39,7 +39,34 @@ pub(super) enum Grant {
 #[derive(Clone)]
 pub(super) struct Client {
     pub(super) id: String,
-    pub(super) secret: Option<String>,
+    pub(super) secret: Option<Secret>,
+}
+
+/// The secret of a client, and who has given it.
+#[derive(Clone)]
+pub(super) struct Secret {
+    pub(super) issuer: String,
+    pub(super) text: String,
+}
+
+impl Client {
+    fn with_secret(
+        issuer: impl Into<String>,
+        id: impl Into<String>,
+        secret: impl Into<String>,
+    ) -> Self {
+        Self {
+            id: id.into(),
+            secret: Some(Secret {
+                issuer: issuer.into(),
+                text: secret.into(),
+            }),
+        }
+    }
+
+    pub(super) fn secret_text(&self) -> Option<String> {
+        self.secret.as_ref().map(|secret| secret.text.clone())
+    }
 }
 
 impl OAuth {
@@ -67,12 +94,15 @@ impl OAuth {
         })
     }
 
-    /// Authorizes a program without a user, by a secret that its authorization server has given it.
-    pub fn client_credentials(id: impl Into<String>, secret: impl Into<String>) -> Self {
-        let client = Client {
-            id: id.into(),
-            secret: Some(secret.into()),
-        };
+    /// Authorizes a program without a user, by a secret that an authorization server has given it:
+    /// the one with this issuer, such as `https://login.example.com`. The secret is sent to no
+    /// other one, whatever the server names; the request fails then.
+    pub fn client_credentials(
+        issuer: impl Into<String>,
+        id: impl Into<String>,
+        secret: impl Into<String>,
+    ) -> Self {
+        let client = Client::with_secret(issuer, id, secret);
         Self::new(Grant::ClientCredentials { client })
     }
 
@@ -94,16 +124,44 @@ impl OAuth {
         self
     }
 
-    /// Sets the id of a client that the authorization server knows already, and its secret if it
-    /// has one. Defaults to none: the client registers itself.
-    pub fn client(mut self, id: impl Into<String>, secret: Option<String>) -> Self {
-        let known = Client {
+    /// Sets the id of a client without a secret that the authorization server knows already.
+    /// Defaults to none: the client registers itself.
+    ///
+    /// Has no effect on [`client_credentials`](Self::client_credentials).
+    pub fn client(self, id: impl Into<String>) -> Self {
+        self.known(Client {
             id: id.into(),
-            secret,
-        };
-        match &mut self.grant {
-            Grant::AuthorizationCode { client, .. } => *client = Some(known),
-            Grant::ClientCredentials { client } => *client = known,
+            secret: None,
+        })
+    }
+
+    /// Sets the id of a client that the authorization server with this issuer, such as
+    /// `https://login.example.com`, knows already, and the secret that it has given it. The secret
+    /// is sent to no other one, whatever the server names; the request fails then.
+    ///
+    /// Has no effect on [`client_credentials`](Self::client_credentials).
+    ///
+    /// ```
+    /// use tower_agent::BoxError;
+    /// use tower_agent_mcp::client::oauth::OAuth;
+    ///
+    /// # async fn log_in(page: String) -> Result<String, BoxError> { Ok(page) }
+    /// let oauth = OAuth::authorization_code("http://127.0.0.1:8765/callback", log_in)
+    ///     .client_with_secret("https://login.example.com", "my-agent", "a secret");
+    /// # drop(oauth);
+    /// ```
+    pub fn client_with_secret(
+        self,
+        issuer: impl Into<String>,
+        id: impl Into<String>,
+        secret: impl Into<String>,
+    ) -> Self {
+        self.known(Client::with_secret(issuer, id, secret))
+    }
+
+    fn known(mut self, known: Client) -> Self {
+        if let Grant::AuthorizationCode { client, .. } = &mut self.grant {
+            *client = Some(known);
         }
         self
     }
@@ -124,7 +182,8 @@ impl OAuth {
     }
 
     /// Sets the only authorization server that may be used, by its issuer, such as
-    /// `https://login.example.com`. Defaults to the one that the server names.
+    /// `https://login.example.com`. Defaults to the one that the server names, or that has given
+    /// the client its secret.
     pub fn issuer(mut self, issuer: impl Into<String>) -> Self {
         self.issuer = Some(issuer.into());
         self

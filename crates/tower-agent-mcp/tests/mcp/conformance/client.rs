@@ -1,6 +1,7 @@
 //! The client that the suite runs: an agent that calls every tool it is offered, and accepts every
 //! question with the values that the server proposes.
 
+use http_body_util::BodyExt;
 use serde_json::{Map, Value, json};
 use tower::ServiceExt;
 use tower_agent::message::ToolCall;
@@ -26,7 +27,7 @@ pub(super) async fn run(url: &str) -> Result<(), BoxError> {
 
     let mut builder = McpClient::http(url, HttpClient::new()?).lifecycle(lifecycle);
     if std::env::var("MCP_CONFORMANCE_SCENARIO")?.starts_with("auth/") {
-        builder = builder.oauth(oauth());
+        builder = builder.oauth(oauth(url).await?);
     }
     let client = builder.connect().await?;
     let tools = client.tools().await;
@@ -47,23 +48,41 @@ pub(super) async fn run(url: &str) -> Result<(), BoxError> {
 const METADATA: &str = "https://conformance-test.local/client-metadata.json";
 
 /// Logs in as the suite's user, or with the secret that it gives.
-fn oauth() -> OAuth {
+async fn oauth(url: &str) -> Result<OAuth, BoxError> {
     let context = context();
     let known = |name: &str| context[name].as_str().map(str::to_owned);
     let scenario = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
     let (id, secret) = (known("client_id"), known("client_secret"));
     if scenario.contains("client-credentials") {
-        return OAuth::client_credentials(id.unwrap(), secret.unwrap());
+        let issuer = issuer_of(url).await?;
+        return Ok(OAuth::client_credentials(
+            issuer,
+            id.unwrap(),
+            secret.unwrap(),
+        ));
     }
-    let mut oauth = OAuth::authorization_code("http://localhost:3000/callback", log_in)
+    let oauth = OAuth::authorization_code("http://localhost:3000/callback", log_in)
         .client_metadata_url(METADATA);
-    if let Some(id) = id {
-        oauth = oauth.client(id, secret);
-    }
-    if let Some(issuer) = known("issuer") {
-        oauth = oauth.issuer(issuer);
-    }
-    oauth
+    Ok(match (id, secret) {
+        (Some(id), Some(secret)) => {
+            let issuer = known("issuer").unwrap_or(issuer_of(url).await?);
+            oauth.client_with_secret(issuer, id, secret)
+        }
+        (Some(id), None) => oauth.client(id),
+        (None, _) => oauth,
+    })
+}
+
+/// Returns the authorization server of the suite, which does not say whose its secret is.
+async fn issuer_of(url: &str) -> Result<String, BoxError> {
+    let path = "/.well-known/oauth-protected-resource/mcp";
+    let address = url.replace("/mcp", path);
+    let request = http::Request::get(address).body(RequestBody::default())?;
+    let response = HttpClient::new()?.oneshot(request).await?;
+    let body = response.into_body().collect().await?.to_bytes();
+    let resource: Value = serde_json::from_slice(&body)?;
+    let issuer = resource["authorization_servers"][0].as_str();
+    Ok(issuer.ok_or("no authorization server")?.to_owned())
 }
 
 /// The suite's login page sends its user back at once.
