@@ -27,7 +27,8 @@
 //!
 //! The queue between the run and its consumer is bounded, and the stream drives the run: a consumer
 //! that stops reading stops the provider, down to its socket, and dropping the stream drops the
-//! run. A timeout should not count the consumer's time; [`ConsumerWait`] measures it.
+//! run. A timeout should not count the consumer's time; [`ConsumerWait`] measures it. A consumer
+//! that never reads again is let go by a [`ReadTimeout`], which servers have.
 //!
 //! # Observers
 //!
@@ -53,6 +54,7 @@ mod message_builder;
 mod observed;
 mod observer;
 mod piece;
+mod read_timeout;
 mod unfinished;
 
 pub use self::attempt::{Attempt, Streamed};
@@ -72,4 +74,5 @@ pub use self::mapper::{MapFn, Mapper, map_fn};
 pub(crate) use self::observed::ObservedRun;
 pub use self::observer::{Observation, Observations, Observer, observer};
 pub use self::piece::Piece;
+pub use self::read_timeout::{NotRead, ReadTimeout};
 pub use self::unfinished::Unfinished;

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use crate::bounds::{self, check_id, check_length};
 use crate::client_tool::{self, OwnTools};
-use crate::wire::{Context, InputError, ResumeEntry, RunAgentInput};
+use crate::wire::{Context, InputError, MessageKind, ResumeEntry, RunAgentInput};
 use tower_agent::agent::AgentRequest;
 use tower_agent::callback::{Bundle, before_model};
 use tower_agent::context::State;
@@ -29,12 +30,7 @@ impl RunData {
     /// Fails if the state or a tool's schema is not an object, two tools have the same name or one
     /// has that of a tool of the agent, an interrupt is answered twice, or an id is too long.
     pub(super) fn read(input: &mut RunAgentInput, own: &OwnTools) -> Result<Self, InputError> {
-        for (path, id) in [("threadId", &input.thread_id), ("runId", &input.run_id)] {
-            check_id(path, id, MAX_ID)?;
-        }
-        for (index, message) in input.messages.iter().enumerate() {
-            check_id(format!("messages[{index}].id"), &message.id, MAX_MESSAGE_ID)?;
-        }
+        check_ids(input)?;
         answered_once(&input.resume)?;
         let tools = client_tool::tools(&input.tools, own)?;
         Ok(Self {
@@ -58,12 +54,42 @@ impl RunData {
     }
 }
 
-/// The maximum length of an id in bytes. Every event contains ids, so a long one multiplies.
-const MAX_ID: usize = 1024;
-
-/// The maximum length of a message's id in bytes. Those of the server have the path of an agent in
-/// them, which may be nested, so they are longer than the ids that a client chooses.
-const MAX_MESSAGE_ID: usize = 8 * 1024;
+/// Fails for ids that are too long, or would be more than one line in a log.
+fn check_ids(input: &RunAgentInput) -> Result<(), InputError> {
+    check_id("threadId", &input.thread_id, bounds::ID)?;
+    check_id("runId", &input.run_id, bounds::ID)?;
+    if let Some(parent) = &input.parent_run_id {
+        check_id("parentRunId", parent, bounds::ID)?;
+    }
+    for (index, message) in input.messages.iter().enumerate() {
+        let path = |field: &str| format!("messages[{index}].{field}");
+        check_id(path("id"), &message.id, bounds::SERVER_ID)?;
+        if let Some(subagent) = &message.subagent_run_id {
+            check_id(path("subagentRunId"), subagent, bounds::SERVER_ID)?;
+        }
+        match &message.kind {
+            MessageKind::Assistant { tool_calls, .. } => {
+                for (call, tool_call) in tool_calls.iter().enumerate() {
+                    let path = path(&format!("toolCalls[{call}].id"));
+                    // A model may have chosen it, with whatever characters.
+                    check_length(path, &tool_call.id, bounds::SERVER_ID)?;
+                }
+            }
+            MessageKind::Tool { tool_call_id, .. } => {
+                check_length(path("toolCallId"), tool_call_id, bounds::SERVER_ID)?;
+            }
+            _ => {}
+        }
+    }
+    for (index, tool) in input.tools.iter().enumerate() {
+        check_id(format!("tools[{index}].name"), &tool.name, bounds::ID)?;
+    }
+    for (index, entry) in input.resume.iter().enumerate() {
+        let path = format!("resume[{index}].interruptId");
+        check_id(path, &entry.interrupt_id, bounds::ID)?;
+    }
+    Ok(())
+}
 
 fn state(state: Option<Value>) -> Result<State, InputError> {
     match state {
@@ -71,18 +97,6 @@ fn state(state: Option<Value>) -> Result<State, InputError> {
         Some(Value::Object(state)) => Ok(State::from(state)),
         Some(_) => Err(InputError::new("state", "the state must be an object")),
     }
-}
-
-/// Rejects an id that would be more than one line in a log, or would hide a part of it.
-fn check_id(path: impl Into<String>, id: &str, most: usize) -> Result<(), InputError> {
-    if id.len() > most {
-        let why = format!("the id is longer than {most} bytes");
-        return Err(InputError::new(path, why));
-    }
-    if id.contains(char::is_control) {
-        return Err(InputError::new(path, "the id contains a control character"));
-    }
-    Ok(())
 }
 
 /// Rejects ambiguous answers.

@@ -154,6 +154,7 @@
     warn(clippy::expect_used, clippy::panic, clippy::unwrap_used)
 )]
 
+mod bounds;
 mod client_tool;
 pub mod conversation;
 mod failure;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 
 use crate::conversation::Conversation;
@@ -31,6 +32,9 @@ use tracing::span::EnteredSpan;
 ///
 /// The events are in an order that the client accepts, whatever callbacks do, and end with exactly
 /// one `RUN_FINISHED` or `RUN_ERROR`. Dropping the stream stops the agent and saves its progress.
+/// For a client that may never read, such as that of a WebSocket, put the stream into a
+/// [`ReadTimeout`](tower_agent::stream::ReadTimeout); the server's own
+/// [responses](crate::server::Body) do that.
 ///
 /// If the server [shuts down](crate::AgUi::shutdown), the run is ended, whether its stream is read
 /// or not.
@@ -61,6 +65,8 @@ pub(crate) struct ActiveRun {
     permit: Option<Permit>,
     /// The time at which the run is stopped.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// That time is over.
+    is_late: bool,
     /// Woken when the run is stopped while it waits.
     reader: Waker,
 }
@@ -71,7 +77,7 @@ pub(super) struct Served {
     pub(super) stack: Option<LayerInner<TranslateRequest>>,
     pub(super) failure_message: FailureMessage,
     /// The time after which the run is stopped.
-    pub(super) time: Option<Duration>,
+    pub(super) time: Duration,
 }
 
 impl AgUiRun {
@@ -107,7 +113,9 @@ impl AgUiRun {
             translated: Vec::new(),
             out: Vec::new(),
             permit: None,
-            deadline: time.map(|time| Box::pin(sleep(time))),
+            // A program that polls a run by hand, without a runtime, has no clock for it.
+            deadline: Handle::try_current().ok().map(|_| Box::pin(sleep(time))),
+            is_late: false,
             reader: Waker::noop().clone(),
         }));
         let weak = Arc::downgrade(&active);
@@ -299,18 +307,15 @@ impl ActiveRun {
         Poll::Pending
     }
 
-    /// Returns whether the run must be stopped, once.
-    fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(deadline) = &mut self.deadline else {
-            return false;
-        };
-        let is_late = self.kept.agent().is_some() && deadline.as_mut().poll(cx).is_ready();
-        if is_late {
+    /// Notes whether the run has taken too long. Once for many events: to ask the clock costs as
+    /// much as an event.
+    pub(crate) fn look_at_clock(&mut self, cx: &mut Context<'_>) {
+        if let Some(deadline) = &mut self.deadline
+            && deadline.as_mut().poll(cx).is_ready()
+        {
             self.deadline = None;
-            // The translation of an event that comes too late.
-            self.translating = None;
+            self.is_late = true;
         }
-        is_late
     }
 
     /// Handles a failed save: its events are not emitted. The progress is saved once more as that
@@ -393,12 +398,14 @@ impl Stream for AgUiRun {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let mut run = self.lock();
         let _entered = run.enter();
+        run.look_at_clock(cx);
         run.poll_next(cx)
     }
 }
 
 impl ActiveRun {
-    /// Returns the next event, as a stream does.
+    /// Returns the next event, as a stream does, after a
+    /// [look at the clock](Self::look_at_clock).
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         let this = self;
         loop {
@@ -419,7 +426,10 @@ impl ActiveRun {
             if let Some(event) = this.out.pop() {
                 return Poll::Ready(Some(event));
             }
-            if this.is_late(cx) {
+            if this.is_late && this.kept.agent().is_some() {
+                this.is_late = false;
+                // The translation of an event that comes too late.
+                this.translating = None;
                 let message = "the run took longer than the server allows, and was stopped";
                 this.fail_with(&Error::new(ErrorKind::Timeout, message));
                 continue;

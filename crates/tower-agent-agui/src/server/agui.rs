@@ -13,6 +13,7 @@ use super::body::Body;
 use super::limits::Limits;
 use super::read::read;
 use super::reply::{self, Refusal, Wanted};
+use crate::bounds::{self, check_id};
 use crate::client_tool::OwnTools;
 use crate::failure::FailureMessage;
 use crate::input::RunData;
@@ -427,11 +428,16 @@ impl AgUi {
         // Bodies that are being read or sent take memory, too.
         let permit = self.runs.permit(&user)?;
         if let Wanted::Thread(thread) = wanted {
+            check_id("threadId", &thread, bounds::ID)?;
             let key = ConversationKey::new(self.name.clone(), user, thread);
             let events = self.show_to(key, roles, Some(parts));
             let events = self.runs.unless_stopped(events).await?;
             let events = events.ok_or_else(reply::no_thread)?;
-            return Ok(reply::thread(Body::thread(&events, permit)));
+            return Ok(reply::thread(Body::thread(
+                &events,
+                permit,
+                self.limits.read_time,
+            )));
         }
         // The body comes last: an unknown sender cannot make the server read it.
         let body = read(body, self.limits);
@@ -440,7 +446,7 @@ impl AgUi {
         // Not kept while the thread is loaded.
         drop(body);
         let run = self.start(input, user, roles, Some(parts), permit).await?;
-        Ok(reply::events(Body::events(run, self.limits.keep_alive)))
+        Ok(reply::events(Body::events(run, self.limits)))
     }
 }
 

@@ -162,7 +162,8 @@ impl AgUiBuilder {
 
     /// Sets how long a run may take, from its start to the end of its stream. Then it is stopped:
     /// its progress is saved, and the stream ends with a `RUN_ERROR` of the code `timeout`.
-    /// Defaults to no limit.
+    /// Defaults to an hour; `Duration::MAX` stands for no limit. A run that waits for an answer has
+    /// ended.
     ///
     /// A `TimeoutLayer` around the server bounds the time until the response's head alone, which is
     /// there before the run has done anything; one around the agent's model or tools bounds each
@@ -183,7 +184,19 @@ impl AgUiBuilder {
     /// # }
     /// ```
     pub fn max_run_time(mut self, time: Duration) -> Self {
-        self.limits.run_time = Some(time);
+        self.limits.run_time = time;
+        self
+    }
+
+    /// Sets how long a client may take nothing of a response, although there is something for it.
+    /// Then, or after up to twice that time, it is let go as if it were gone: its run stops, the
+    /// progress is saved, and the place and the thread are free. If it reads after all, its stream
+    /// ends with a `RUN_ERROR` of the code `timeout`. Defaults to a minute.
+    ///
+    /// The time in which a run waits for its agent does not count. The connection itself is the
+    /// HTTP server's to close.
+    pub fn read_timeout(mut self, time: Duration) -> Self {
+        self.limits.read_time = time;
         self
     }
 

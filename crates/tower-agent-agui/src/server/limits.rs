@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use crate::bounds;
+
 /// Limits of requests and of waiting.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
@@ -15,20 +17,23 @@ pub(super) struct Limits {
     pub(super) runs: usize,
     /// At once, of one principal.
     pub(super) runs_per_principal: usize,
-    pub(super) run_time: Option<Duration>,
+    pub(super) run_time: Duration,
+    /// For which a client may take nothing.
+    pub(super) read_time: Duration,
     pub(super) keep_alive: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            body: 4 << 20,
-            body_time: Duration::from_secs(30),
-            nesting: 64,
-            values: 1 << 15,
-            runs: 1000,
-            runs_per_principal: 100,
-            run_time: None,
+            body: bounds::BODY,
+            body_time: bounds::BODY_TIME,
+            nesting: bounds::NESTING,
+            values: bounds::VALUES,
+            runs: bounds::RUNS,
+            runs_per_principal: bounds::RUNS_PER_PRINCIPAL,
+            run_time: bounds::RUN_TIME,
+            read_time: bounds::READ_TIME,
             keep_alive: Duration::from_secs(15),
         }
     }

@@ -13,7 +13,8 @@
 //! # }
 //! ```
 //!
-//! Disconnecting cancels the run; slow clients apply backpressure. For compression, CORS,
+//! Disconnecting cancels the run; slow clients apply backpressure, and one that [does not
+//! read](AgUiBuilder::read_timeout) is let go. For compression, CORS,
 //! authentication and tracing, use layers of tower-http around it.
 //!
 //! # Limits
@@ -28,7 +29,11 @@
 //! | [`max_nesting`](AgUiBuilder::max_nesting) | 64 levels |
 //! | [`max_runs`](AgUiBuilder::max_runs) at once | 1,000 |
 //! | [`max_runs_per_principal`](AgUiBuilder::max_runs_per_principal) at once | 100 |
-//! | [`max_run_time`](AgUiBuilder::max_run_time) | none |
+//! | [`max_run_time`](AgUiBuilder::max_run_time) | an hour |
+//! | [`read_timeout`](AgUiBuilder::read_timeout), in which a client takes nothing | a minute |
+//! | [`body_timeout`](AgUiBuilder::body_timeout), in which a body arrives | 30 seconds |
+//! | length of an id that the client chooses: of a thread, a run, an interrupt, and the name of a tool | 1 KiB, always |
+//! | length of an id that it may have from the server: of a message, a call, a subagent | 8 KiB, always |
 //!
 //! A thread that is read with `GET` counts as a run until its response is sent.
 //!

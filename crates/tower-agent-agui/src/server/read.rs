@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use super::limits::Limits;
 use super::reply::Refusal;
+use crate::bounds::VALUES_OF_AN_OBJECT;
 use tower_agent::error::BoxError;
 
 pub(super) async fn read<B>(body: B, limits: Limits) -> Result<Bytes, Refusal>
@@ -71,12 +72,9 @@ fn is_limit(error: &(dyn StdError + 'static)) -> bool {
 struct Shape {
     /// In levels of arrays and objects.
     nesting: usize,
-    /// Arrays, objects, and what is in them; each object as [`OBJECT`].
+    /// Arrays, objects, and what is in them; each object as several.
     values: usize,
 }
-
-/// The number of values that an object counts as. With one key it takes as much memory as with ten.
-const OBJECT: usize = 5;
 
 impl Shape {
     fn of(json: &[u8]) -> Self {
@@ -96,7 +94,11 @@ impl Shape {
                 b'[' | b'{' if !in_string => {
                     depth += 1;
                     shape.nesting = shape.nesting.max(depth);
-                    shape.values += if *byte == b'{' { OBJECT } else { 1 };
+                    shape.values += if *byte == b'{' {
+                        VALUES_OF_AN_OBJECT
+                    } else {
+                        1
+                    };
                 }
                 b',' if !in_string => shape.values += 1,
                 // The text may be invalid, which the parser reports later.

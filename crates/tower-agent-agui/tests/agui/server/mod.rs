@@ -4,6 +4,7 @@ mod approver;
 mod client;
 mod devices;
 mod events;
+mod extremes;
 mod flow;
 mod inbox;
 mod layers;
