@@ -253,6 +253,7 @@ pub mod guide;
 pub mod message;
 pub mod model;
 pub mod prelude;
+pub mod serve;
 pub mod stream;
 #[cfg(feature = "testing")]
 pub mod testing;

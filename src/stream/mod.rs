@@ -28,7 +28,7 @@
 //! The queue between the run and its consumer is bounded, and the stream drives the run: a consumer
 //! that stops reading stops the provider, down to its socket, and dropping the stream drops the
 //! run. A timeout should not count the consumer's time; [`ConsumerWait`] measures it. A consumer
-//! that never reads again is let go by a [`ReadTimeout`], which servers have.
+//! that never reads again is let go by a [`ReadTimeout`](crate::serve::ReadTimeout).
 //!
 //! # Observers
 //!
@@ -54,7 +54,6 @@ mod message_builder;
 mod observed;
 mod observer;
 mod piece;
-mod read_timeout;
 mod unfinished;
 
 pub use self::attempt::{Attempt, Streamed};
@@ -74,5 +73,4 @@ pub use self::mapper::{MapFn, Mapper, map_fn};
 pub(crate) use self::observed::ObservedRun;
 pub use self::observer::{Observation, Observations, Observer, observer};
 pub use self::piece::Piece;
-pub use self::read_timeout::{NotRead, ReadTimeout};
 pub use self::unfinished::Unfinished;

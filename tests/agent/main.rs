@@ -14,6 +14,7 @@ mod observers;
 mod own_calls;
 mod recordings;
 mod semantics;
+mod serve;
 mod stable_prefix;
 mod stack;
 mod steps;

@@ -24,6 +24,7 @@ const FLOORS: &[&[&str]] = &[
         "metadata",
         "on_drop",
         "panic",
+        "serve",
         "state",
         "type_name",
         "version",

@@ -12,6 +12,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::lock::lock;
 use crate::wire::{InputError, InputErrorKind};
+use tower_agent::serve::{NoPlace, Place, Places};
 
 /// The time after which a run is stopped again that was being polled.
 const AGAIN: Duration = Duration::from_millis(10);
@@ -28,8 +29,7 @@ pub(crate) trait Stop: Send + Sync {
 /// The runs of a server. Cloning is O(1).
 #[derive(Clone)]
 pub(crate) struct Runs {
-    max: usize,
-    max_per_principal: usize,
+    places: Places,
     running: Arc<Mutex<Running>>,
     /// The permits. Closed when the server shuts down.
     permits: TaskTracker,
@@ -39,9 +39,6 @@ pub(crate) struct Runs {
 
 #[derive(Default)]
 struct Running {
-    all: usize,
-    /// Without those that have none.
-    of_principals: HashMap<Arc<str>, usize>,
     /// The runs that have started, by the number of their permit.
     started: HashMap<u64, Weak<dyn Stop>>,
     next: u64,
@@ -50,9 +47,8 @@ struct Running {
 /// The permission for one run, until it is dropped.
 pub(crate) struct Permit {
     running: Arc<Mutex<Running>>,
-    /// Empty without a principal.
-    principal: Arc<str>,
     number: u64,
+    _place: Place,
     /// Dropped last: whoever waits for it finds the place free.
     _token: TaskTrackerToken,
 }
@@ -60,8 +56,7 @@ pub(crate) struct Permit {
 impl Runs {
     pub(crate) fn new(max: usize, max_per_principal: usize) -> Self {
         Self {
-            max,
-            max_per_principal,
+            places: Places::new(max, max_per_principal),
             running: Arc::default(),
             permits: TaskTracker::new(),
             stopped: CancellationToken::new(),
@@ -80,28 +75,19 @@ impl Runs {
         if self.permits.is_closed() {
             return Err(shutting_down());
         }
-        if running.all >= self.max {
-            let why = format!("the server has {} runs at once; try again later", self.max);
-            return Err(InputError::new(".", why).of(InputErrorKind::Overloaded));
-        }
-        if !principal.is_empty() {
-            let of_principal = running.of_principals.get(principal).copied();
-            if of_principal.unwrap_or(0) >= self.max_per_principal {
-                let why = format!(
-                    "{} runs of yours are under way; try again when one has ended",
-                    self.max_per_principal
-                );
-                return Err(InputError::new(".", why).of(InputErrorKind::TooManyRuns));
-            }
-            *running.of_principals.entry(principal.clone()).or_default() += 1;
-        }
-        running.all += 1;
+        let place = self.places.take(principal).map_err(|full| {
+            let kind = match full {
+                NoPlace::Each { .. } => InputErrorKind::TooManyRuns,
+                _ => InputErrorKind::Overloaded,
+            };
+            InputError::new(".", full.to_string()).of(kind)
+        })?;
         let number = running.next;
         running.next += 1;
         Ok(Permit {
             running: self.running.clone(),
-            principal: principal.clone(),
             number,
+            _place: place,
             _token: self.permits.token(),
         })
     }
@@ -163,28 +149,14 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut running = lock(&self.running);
-        running.all -= 1;
-        running.started.remove(&self.number);
-        let principal = &self.principal;
-        if principal.is_empty() {
-            return;
-        }
-        if let Some(runs) = running.of_principals.get_mut(principal) {
-            *runs -= 1;
-            // The map must not grow with every principal that was ever seen.
-            if *runs == 0 {
-                running.of_principals.remove(principal);
-            }
-        }
+        lock(&self.running).started.remove(&self.number);
     }
 }
 
 impl fmt::Debug for Runs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runs")
-            .field("max", &self.max)
-            .field("max_per_principal", &self.max_per_principal)
+            .field("places", &self.places)
             .finish_non_exhaustive()
     }
 }
@@ -192,7 +164,7 @@ impl fmt::Debug for Runs {
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit")
-            .field("principal", &self.principal)
+            .field("number", &self.number)
             .finish_non_exhaustive()
     }
 }

@@ -33,7 +33,7 @@ use tracing::span::EnteredSpan;
 /// The events are in an order that the client accepts, whatever callbacks do, and end with exactly
 /// one `RUN_FINISHED` or `RUN_ERROR`. Dropping the stream stops the agent and saves its progress.
 /// For a client that may never read, such as that of a WebSocket, put the stream into a
-/// [`ReadTimeout`](tower_agent::stream::ReadTimeout); the server's own
+/// [`ReadTimeout`](tower_agent::serve::ReadTimeout); the server's own
 /// [responses](crate::server::Body) do that.
 ///
 /// If the server [shuts down](crate::AgUi::shutdown), the run is ended, whether its stream is read

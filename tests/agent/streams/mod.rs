@@ -7,7 +7,6 @@ mod hooks;
 mod mappers;
 mod pieces;
 mod pressure;
-mod reading;
 mod teams;
 mod threads;
 mod transcript;

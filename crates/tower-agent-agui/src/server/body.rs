@@ -16,7 +16,7 @@ use crate::run::AgUiRun;
 use crate::sse;
 use crate::wire::{Event, RunError};
 use tower_agent::error::ErrorKind;
-use tower_agent::stream::{NotRead, ReadTimeout};
+use tower_agent::serve::{NotRead, ReadTimeout};
 
 /// The response body of an [`AgUi`](super::AgUi): an error as JSON, or the events of a run or of a
 /// stored thread as server-sent events. Dropping the body stops the run, and so does a client that

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tower_agent::{Agent, Error, RunContext, Tool};
 
+use super::bounds;
 use super::failure::FailureMessage;
 use super::handler::ServerInner;
 use super::http_settings::HttpSettings;
@@ -22,6 +23,7 @@ pub struct McpServerBuilder {
     served: Vec<Served>,
     key: Option<[u8; 32]>,
     failure_message: FailureMessage,
+    run_time: Duration,
     http: HttpSettings,
 }
 
@@ -44,6 +46,7 @@ impl McpServer {
             served: Vec::new(),
             key: None,
             failure_message: FailureMessage::default(),
+            run_time: bounds::RUN_TIME,
             http: HttpSettings::default(),
         }
     }
@@ -161,9 +164,62 @@ impl McpServerBuilder {
     }
 
     /// Sets how large the body of an HTTP request may be, in bytes. A larger one is rejected
-    /// with 413. Defaults to 4 MiB.
+    /// with 413. Defaults to 4 MiB. One that begins a session may have 64 KiB, since what a client
+    /// says of itself is kept with the session.
     pub fn max_request(mut self, bytes: usize) -> Self {
-        self.http.max_request = Some(bytes);
+        self.http.max_request = bytes;
+        self
+    }
+
+    /// Sets the time in which the body of an HTTP request has to arrive. A slower one is rejected
+    /// with 408. Defaults to 30 seconds.
+    pub fn body_timeout(mut self, time: Duration) -> Self {
+        self.http.body_time = time;
+        self
+    }
+
+    /// Sets how many HTTP requests are answered at once, from the time that one is accepted until
+    /// its response has ended or is dropped. Others are rejected, with 503. Defaults to 1,000.
+    ///
+    /// Nearly all that takes longer than a moment is a call, which is a run.
+    pub fn max_runs(mut self, runs: usize) -> Self {
+        self.http.max_runs = runs;
+        self
+    }
+
+    /// Sets how many HTTP requests of one [principal](Self::principal) are answered at once, among
+    /// those of [all](Self::max_runs). Others are rejected, with 429. Defaults to 100; has no
+    /// effect without a principal.
+    pub fn max_runs_per_principal(mut self, runs: usize) -> Self {
+        self.http.max_runs_per_principal = runs;
+        self
+    }
+
+    /// Sets how long a call may take, with the questions that are asked during it. Then it is
+    /// dropped, and its result is an error. Defaults to an hour; `Duration::MAX` stands for no
+    /// limit. A call that ends with a question has ended: the next one has the time anew.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tower_agent_mcp::server::McpServer;
+    ///
+    /// let server = McpServer::builder("files", "1.0.0").max_run_time(Duration::from_secs(600));
+    /// # drop(server);
+    /// ```
+    pub fn max_run_time(mut self, time: Duration) -> Self {
+        self.run_time = time;
+        self
+    }
+
+    /// Sets how long a client may take nothing of an HTTP response, although there is something for
+    /// it. Then, or after up to twice that time, it is let go as if it had closed the connection:
+    /// its call is dropped. Defaults to a minute.
+    ///
+    /// The time in which a client waits for the answer does not count. The connection itself is the
+    /// HTTP server's to close.
+    pub fn read_timeout(mut self, time: Duration) -> Self {
+        self.http.read_time = time;
         self
     }
 
@@ -214,6 +270,7 @@ impl McpServerBuilder {
             served,
             seal: Seal::new(self.key),
             failure_message: self.failure_message,
+            run_time: self.run_time,
             http: self.http,
         }))
     }

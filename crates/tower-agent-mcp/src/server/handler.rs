@@ -1,18 +1,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use rmcp::ServerHandler;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, ErrorData, Implementation,
-    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, ToolAnnotations,
+    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
+    Implementation, ListToolsResult, NumberOrString, PaginatedRequestParams, ProgressToken,
+    ServerCapabilities, ServerConfig, ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::Value;
+use tokio::time::timeout;
 use tower_agent::Effect;
 use tower_agent::tool::ToolDeclaration;
 use tracing::{Instrument, Span};
 
+use super::bounds;
 use super::caller::CallToken;
 use super::failure::FailureMessage;
 use super::http_settings::HttpSettings;
@@ -33,6 +37,8 @@ pub(super) struct ServerInner {
     pub(super) served: BTreeMap<Arc<str>, Served>,
     pub(super) seal: Seal,
     pub(super) failure_message: FailureMessage,
+    /// Of one call.
+    pub(super) run_time: Duration,
     pub(super) http: HttpSettings,
 }
 
@@ -132,6 +138,7 @@ impl McpServerHandler {
                 None => std::future::pending().await,
             }
         };
+        check_token(&context)?;
         let call = ServedCall::new(
             &self.0.seal,
             &self.0.failure_message,
@@ -139,14 +146,35 @@ impl McpServerHandler {
             params,
             &context,
         )?;
+        let call = timeout(self.0.run_time, call.run());
         tokio::select! {
             // First: a cancelled call must not go on for as long as it is ready.
             biased;
             () = cancelled.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
             () = gone => Err(ErrorData::internal_error("the client is gone", None)),
-            ended = call.run() => ended,
+            ended = call => ended.unwrap_or_else(|_| Ok(too_late(self.0.run_time))),
         }
     }
+}
+
+/// Fails for a token of progress that would make every notification long.
+fn check_token(context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
+    let token = context.meta.get_progress_token();
+    let is_long = token.is_some_and(|ProgressToken(token)| match token {
+        NumberOrString::String(token) => token.len() > bounds::PROGRESS_TOKEN,
+        NumberOrString::Number(_) => false,
+    });
+    if is_long {
+        let most = bounds::PROGRESS_TOKEN;
+        let why = format!("the progress token is longer than {most} bytes");
+        return Err(ErrorData::invalid_params(why, None));
+    }
+    Ok(())
+}
+
+fn too_late(time: Duration) -> CallToolResponse {
+    let why = format!("the call took longer than {time:?}, and was stopped");
+    CallToolResult::error(vec![ContentBlock::text(why)]).into()
 }
 
 fn tool(declaration: &ToolDeclaration) -> rmcp::model::Tool {

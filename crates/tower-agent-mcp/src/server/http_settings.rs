@@ -5,6 +5,8 @@ use std::time::Duration;
 use http::request::Parts;
 use rmcp::transport::StreamableHttpServerConfig;
 
+use super::bounds;
+
 /// Returns the principal of a request.
 pub(super) type PrincipalOf = Arc<dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync>;
 
@@ -14,8 +16,17 @@ pub(super) struct HttpSettings {
     pub(super) hosts: Option<Vec<String>>,
     pub(super) origins: Option<Vec<String>>,
     pub(super) principal: Option<PrincipalOf>,
-    pub(super) max_request: Option<usize>,
+    /// In bytes.
+    pub(super) max_request: usize,
     pub(super) answers_with_json: bool,
+    /// At once.
+    pub(super) max_runs: usize,
+    /// At once, of one principal.
+    pub(super) max_runs_per_principal: usize,
+    /// In which a request has to arrive.
+    pub(super) body_time: Duration,
+    /// For which a client may take nothing.
+    pub(super) read_time: Duration,
     pub(super) max_sessions: usize,
     /// The time without a message after which a session ends.
     pub(super) session_timeout: Duration,
@@ -27,10 +38,14 @@ impl Default for HttpSettings {
             hosts: None,
             origins: None,
             principal: None,
-            max_request: None,
+            max_request: bounds::REQUEST,
             answers_with_json: false,
-            max_sessions: 10_000,
-            session_timeout: Duration::from_secs(5 * 60),
+            max_runs: bounds::RUNS,
+            max_runs_per_principal: bounds::RUNS_PER_PRINCIPAL,
+            body_time: bounds::BODY_TIME,
+            read_time: bounds::READ_TIME,
+            max_sessions: bounds::SESSIONS,
+            session_timeout: bounds::SESSION_TIME,
         }
     }
 }
@@ -47,9 +62,8 @@ impl HttpSettings {
         config = config
             .with_allowed_origins(origins)
             .enforce_origin_validation();
-        if let Some(bytes) = self.max_request {
-            config.max_request_body_bytes = bytes;
-        }
+        // It was read within the limit before rmcp sees it.
+        config.max_request_body_bytes = usize::MAX;
         config
     }
 

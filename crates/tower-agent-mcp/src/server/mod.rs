@@ -58,10 +58,25 @@
 //! events. An answer alone is JSON if it is larger than 512 KiB, since some clients read no larger
 //! event, that of the official Python SDK none of 1 MiB; in a session always, unless it takes more
 //! than 25 s, when a proxy might give up a connection without a response.
+//! [`answer_with_json`](McpServerBuilder::answer_with_json) makes it JSON whenever it comes alone.
 //!
-//! With JSON [answers](McpServerBuilder::answer_with_json), a [largest
-//! request](McpServerBuilder::max_request), a number of [sessions](McpServerBuilder::max_sessions)
-//! and their [idle time](McpServerBuilder::session_timeout) it is fitted to its clients.
+//! # Limits
+//!
+//! | limit | default |
+//! |---|---|
+//! | [`max_run_time`](McpServerBuilder::max_run_time) of a call, over any transport | an hour |
+//! | [`max_runs`](McpServerBuilder::max_runs): requests over HTTP at once | 1,000 |
+//! | [`max_runs_per_principal`](McpServerBuilder::max_runs_per_principal) at once | 100 |
+//! | [`read_timeout`](McpServerBuilder::read_timeout), in which a client takes nothing | a minute |
+//! | [`max_request`](McpServerBuilder::max_request) | 4 MiB |
+//! | [`body_timeout`](McpServerBuilder::body_timeout), in which a request arrives | 30 seconds |
+//! | a request that begins a session | 64 KiB, always |
+//! | [`max_sessions`](McpServerBuilder::max_sessions) of clients of earlier versions | 10,000 |
+//! | [`session_timeout`](McpServerBuilder::session_timeout) without a message | 5 minutes |
+//! | length of a token of progress, which stands in every notification | 1 KiB, always |
+//!
+//! A client over standard streams or another stream has started the server, or the program has let
+//! it in: of these, the time of a call and the length of a token are for it as well.
 //!
 //! # Traces
 //!
@@ -97,6 +112,7 @@
 //! and is accepted once by each process.
 
 mod answers;
+mod bounds;
 mod builder;
 mod caller;
 mod content;

@@ -1,6 +1,6 @@
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use serde::de::IgnoredAny;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::DropGuard;
 use tower_agent::BoxError;
+use tower_agent::serve::{Place, ReadTimeout};
 
 /// The size of an event, in bytes, above which a message is sent as JSON if it is the first one:
 /// the official Python SDK reads no event of 1 MiB.
@@ -23,26 +24,51 @@ const LARGE_EVENT: usize = 512 * 1024;
 const HEAD_WITHIN: Duration = Duration::from_secs(25);
 
 /// The body of a response of [`McpHttp`](super::McpHttp).
+///
+/// It fails for a client that [did not read](super::McpServerBuilder::read_timeout).
 #[derive(Debug)]
 pub struct ResponseBody {
     first: Option<Bytes>,
-    rest: BoxBody<Bytes, Infallible>,
-    /// Drops the call when nobody reads its response any more.
-    _call: Option<DropGuard>,
+    rest: Rest,
+}
+
+#[derive(Debug)]
+enum Rest {
+    Whole(BoxBody<Bytes, Infallible>),
+    /// The part of a response that a client may not read, and what is its own until it has.
+    Watched(ReadTimeout<Watched>),
+}
+
+#[derive(Debug)]
+struct Watched {
+    body: BoxBody<Bytes, Infallible>,
+    /// Drops the call when nobody reads its response any more, and gives its place to another.
+    _guard: (DropGuard, Option<Place>),
 }
 
 impl ResponseBody {
     pub(super) fn new(rest: BoxBody<Bytes, Infallible>) -> Self {
         Self {
             first: None,
-            rest,
-            _call: None,
+            rest: Rest::Whole(rest),
         }
     }
 
-    pub(super) fn dropping(mut self, call: DropGuard) -> Self {
-        self._call = Some(call);
-        self
+    /// Keeps the call and its place until the response was read, or was not read for this time.
+    pub(super) fn dropping(self, guard: (DropGuard, Option<Place>), read_time: Duration) -> Self {
+        let rest = match self.rest {
+            // Nothing waits for the client: it is in memory, with a length that is known.
+            Rest::Whole(body) if body.size_hint().exact().is_some() => Rest::Whole(body),
+            Rest::Whole(body) => {
+                let watched = Watched {
+                    body,
+                    _guard: guard,
+                };
+                Rest::Watched(ReadTimeout::new(watched, read_time))
+            }
+            watched @ Rest::Watched(_) => watched,
+        };
+        Self { rest, ..self }
     }
 }
 
@@ -120,21 +146,36 @@ impl Body for ResponseBody {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
-        Pin::new(&mut self.rest)
-            .poll_frame(cx)
-            .map_err(|never| match never {})
+        let polled = match &mut self.rest {
+            Rest::Whole(body) => Ok(ready!(Pin::new(body).poll_frame(cx))),
+            Rest::Watched(rest) => {
+                ready!(rest.poll_with(|rest| Pin::new(&mut rest.body).poll_frame(cx)))
+            }
+        };
+        Poll::Ready(match polled {
+            Ok(frame) => frame.map(|frame| frame.map_err(|never| match never {})),
+            Err(not_read) => Some(Err(not_read.into())),
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.rest.is_end_stream()
+        let rest_is_over = match &self.rest {
+            Rest::Whole(body) => body.is_end_stream(),
+            // Only the next poll shows it.
+            Rest::Watched(_) => false,
+        };
+        self.first.is_none() && rest_is_over
     }
 
     fn size_hint(&self) -> SizeHint {
+        let rest = match &self.rest {
+            Rest::Whole(body) => body.size_hint(),
+            Rest::Watched(_) => SizeHint::default(),
+        };
         let Some(first) = &self.first else {
-            return self.rest.size_hint();
+            return rest;
         };
         let first = first.len() as u64;
-        let rest = self.rest.size_hint();
         let mut size = SizeHint::new();
         size.set_lower(first + rest.lower());
         if let Some(upper) = rest.upper() {

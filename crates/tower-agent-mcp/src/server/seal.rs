@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Mutex;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,17 +10,11 @@ use chacha20poly1305::{Key, XChaCha20Poly1305, XNonce};
 use serde_json::Value;
 use tower_agent::Checkpoint;
 
+use super::bounds::{CONTINUED, CONTINUED_WITHIN};
 use super::saved::Saved;
 use crate::lock::lock;
 
 const NONCE: usize = 24;
-
-/// The time in which an interrupted call can be continued.
-const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The maximum number of continued calls that are remembered, so that clients cannot fill the
-/// memory.
-const REMEMBERED: usize = 100_000;
 
 /// Seals the checkpoints of interrupted calls, and accepts each once.
 pub(super) struct Seal {
@@ -46,7 +40,7 @@ impl Used {
         }
         let now = now();
         while let Some((oldest, _)) = self.ids.first()
-            && (*oldest < now || self.ids.len() > REMEMBERED)
+            && (*oldest < now || self.ids.len() > CONTINUED)
         {
             self.forgotten = *oldest;
             self.ids.pop_first();
@@ -86,7 +80,7 @@ impl Seal {
         let id = URL_SAFE_NO_PAD.encode(nonce);
         let saved = Saved {
             id,
-            expires: now() + LIFE.as_secs(),
+            expires: now() + CONTINUED_WITHIN.as_secs(),
             checkpoint,
         };
         let text = serde_json::to_vec(&saved).ok()?;

@@ -7,6 +7,7 @@ mod calls;
 mod conformance;
 mod connections;
 mod everything;
+mod extremes;
 mod flow;
 mod gone;
 mod http;

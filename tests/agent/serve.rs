@@ -1,4 +1,4 @@
-//! Readers that stop reading, and what is let go then.
+//! What servers have in common: places, readers that stop reading, and URLs of clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt, stream};
 use tokio::time::{Instant, sleep};
 use tower_agent::Agent;
-use tower_agent::stream::{NotRead, ReadTimeout};
+use tower_agent::serve::{NoPlace, NotRead, Places, ReadTimeout, is_public_url};
 use tower_agent::testing::{ScriptedModel, Turn};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -110,4 +110,78 @@ async fn a_run_that_nobody_reads_gives_back_what_it_has() {
     sleep(LET_GO).await;
     assert!(is_dropped.load(Ordering::SeqCst));
     assert!(run.next().await.unwrap().is_err());
+}
+
+#[test]
+fn places_are_counted_for_all_and_for_each_until_they_are_dropped() {
+    let (ada, bob, nobody): (Arc<str>, Arc<str>, Arc<str>) =
+        ("ada".into(), "bob".into(), "".into());
+    let places = Places::new(4, 2);
+    let first = places.take(&ada).unwrap();
+    let _second = places.take(&ada).unwrap();
+    let NoPlace::Each { max: 2 } = places.take(&ada).unwrap_err() else {
+        panic!("ada has two")
+    };
+    // Clones share them, and nobody's are counted for nobody.
+    let _others = [&bob, &nobody].map(|of| places.clone().take(of).unwrap());
+    let NoPlace::All { max: 4 } = places.take(&bob).unwrap_err() else {
+        panic!("all have four")
+    };
+    drop(first);
+    let again = places.take(&ada).unwrap();
+    assert!(places.take(&nobody).is_err());
+    drop(again);
+    places.take(&nobody).unwrap();
+    let none = Places::new(0, 0);
+    assert!(none.take(&ada).is_err());
+}
+
+#[test]
+fn a_public_url_is_https_with_a_name_on_the_internet() {
+    for public in [
+        "https://images.example.com/a.png?b=c#d",
+        "HTTPS://Example.COM",
+        "https://example.com.:8443/",
+        "https://xn--mller-kva.example/",
+    ] {
+        assert!(is_public_url(public), "{public}");
+    }
+    for other in [
+        "",
+        "example.com",
+        "http://example.com/",
+        "file:///etc/passwd",
+        "data:text/plain,x",
+        "https://",
+        "https:///a",
+        // Of the machine, its network, and its cloud.
+        "https://localhost/",
+        "https://printer/",
+        "https://printer.local/",
+        "https://metadata.google.internal/",
+        "https://169.254.169.254/latest/meta-data/",
+        "http://169.254.169.254/",
+        "https://127.1/",
+        "https://2130706433/",
+        "https://0x7f.0x1/",
+        "https://[::1]/",
+        "https://[fd00::1]/",
+        // What parsers read in two ways.
+        "https://example.com@169.254.169.254/",
+        "https://example.com:80@10.0.0.1/",
+        "https://example.com\\@10.0.0.1/",
+        "https://example.com\t.evil/",
+        "https://exa mple.com/",
+        "https://example.com%2f@10.0.0.1/",
+        "https://example..com/",
+        // Full width, which some parsers take for digits.
+        "https://１２７.0.0.1/",
+        "https://127。0。0。1/",
+        // Where a provider keeps files, with its own key.
+        "https://api.openai.com/v1/files/x",
+        "https://storage.googleapis.com/bucket/x",
+        "https://api.anthropic.com./v1/files/x",
+    ] {
+        assert!(!is_public_url(other), "{other}");
+    }
 }

@@ -25,7 +25,7 @@ use crate::lock::lock;
 /// use std::time::Duration;
 ///
 /// use futures::{StreamExt, stream};
-/// use tower_agent::stream::ReadTimeout;
+/// use tower_agent::serve::ReadTimeout;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
