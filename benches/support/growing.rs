@@ -39,6 +39,9 @@ pub struct Growth {
 /// logarithm.
 const LINEAR: f64 = 1.05;
 
+/// The numbers of turns of a conversation.
+const TURNS: [usize; 3] = [10, 100, 1000];
+
 /// The rows, in the order of the output.
 pub const GROWTHS: &[Growth] = &[
     Growth {
@@ -54,11 +57,16 @@ pub const GROWTHS: &[Growth] = &[
         make: sub_agents,
     },
     Growth {
-        name: "turns of an AG-UI thread",
-        sizes: [10, 40, 160],
-        // The ids of all entries are still compared with the new ones: 1.16.
-        most: 1.2,
+        name: "turns of an AG-UI thread in memory",
+        sizes: TURNS,
+        most: LINEAR,
         make: turns_of_thread,
+    },
+    Growth {
+        name: "turns of an AG-UI thread in SQLite",
+        sizes: TURNS,
+        most: LINEAR,
+        make: turns_of_thread_in_sqlite,
     },
     Growth {
         name: "results of a run in an AG-UI thread in memory",
@@ -80,11 +88,22 @@ pub const GROWTHS: &[Growth] = &[
         make: results_in_session,
     },
     Growth {
-        name: "turns of a session",
-        sizes: [10, 40, 160],
-        // Each run reads the ids of all messages, to mint others: up to 1.28.
-        most: 1.3,
+        name: "turns of a session in memory",
+        sizes: TURNS,
+        most: LINEAR,
         make: turns_of_session,
+    },
+    Growth {
+        name: "turns of a session in SQLite",
+        sizes: TURNS,
+        most: LINEAR,
+        make: turns_of_session_in_sqlite,
+    },
+    Growth {
+        name: "journaled turns of a session",
+        sizes: TURNS,
+        most: LINEAR,
+        make: journaled_turns,
     },
     Growth {
         name: "journaled steps in a session",
@@ -153,7 +172,22 @@ fn finish_waiting<T>(future: impl Future<Output = T>) -> T {
 
 /// A conversation of so many turns, whose client sends only what is new.
 fn turns_of_thread(turns: usize) -> Box<dyn FnMut()> {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    turns_in_thread(turns, runtime, MemoryConversations::new())
+}
+
+fn turns_of_thread_in_sqlite(turns: usize) -> Box<dyn FnMut()> {
+    let (runtime, database) = sqlite();
+    turns_in_thread(turns, runtime, database)
+}
+
+fn turns_in_thread(
+    turns: usize,
+    runtime: Runtime,
+    store: impl ConversationStore,
+) -> Box<dyn FnMut()> {
     let server = AgUi::builder(speaker("agent"))
+        .threads(store)
         .allow_partial_history()
         .build();
     let threads = AtomicUsize::new(0);
@@ -163,7 +197,7 @@ fn turns_of_thread(turns: usize) -> Box<dyn FnMut()> {
             let message = agui::Message::user(format!("m{turn}"), "Talk.");
             let input = RunAgentInput::new(&*thread, format!("run {turn}"), [message]);
             let mut bytes = Vec::new();
-            finish(async {
+            runtime.block_on(async {
                 let mut run = server.run(input).await.unwrap();
                 let mut writer = sse::Writer::new();
                 while let Some(event) = run.next().await {
@@ -182,9 +216,14 @@ fn results_in_memory(results: usize) -> Box<dyn FnMut()> {
 }
 
 fn results_in_sqlite(results: usize) -> Box<dyn FnMut()> {
+    let (runtime, database) = sqlite();
+    results_in_thread(results, runtime, database)
+}
+
+fn sqlite() -> (Runtime, Sqlite) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let database = runtime.block_on(Sqlite::in_memory()).unwrap();
-    results_in_thread(results, runtime, database)
+    (runtime, database)
 }
 
 fn results_in_thread(
@@ -219,7 +258,28 @@ fn results_in_session(results: usize) -> Box<dyn FnMut()> {
 /// A session of so many turns.
 fn turns_of_session(turns: usize) -> Box<dyn FnMut()> {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let agent = SessionLayer::new(MemoryConversations::new()).layer(speaker("agent"));
+    turns_in_session(turns, runtime, MemoryConversations::new(), speaker("agent"))
+}
+
+fn turns_of_session_in_sqlite(turns: usize) -> Box<dyn FnMut()> {
+    let (runtime, database) = sqlite();
+    turns_in_session(turns, runtime, database, speaker("agent"))
+}
+
+/// A session whose turns are durable runs, each of its own.
+fn journaled_turns(turns: usize) -> Box<dyn FnMut()> {
+    let (runtime, database) = sqlite();
+    let agent = work::agent(0).global_callbacks(Durable::new(database.clone()));
+    turns_in_session(turns, runtime, database, agent.build().unwrap())
+}
+
+fn turns_in_session(
+    turns: usize,
+    runtime: Runtime,
+    store: impl ConversationStore,
+    agent: Agent,
+) -> Box<dyn FnMut()> {
+    let agent = SessionLayer::new(store).layer(agent);
     let ids = AtomicUsize::new(0);
     Box::new(move || {
         let id = ids.fetch_add(1, Relaxed).to_string();
@@ -233,8 +293,7 @@ fn turns_of_session(turns: usize) -> Box<dyn FnMut()> {
 
 /// One run of so many steps, journaled in the database that has its session.
 fn steps_in_session(steps: usize) -> Box<dyn FnMut()> {
-    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let database = runtime.block_on(Sqlite::in_memory()).unwrap();
+    let (runtime, database) = sqlite();
     let agent = work::agent(steps - 1).global_callbacks(Durable::new(database.clone()));
     let agent = SessionLayer::new(database).layer(agent.build().unwrap());
     let sessions = AtomicUsize::new(0);

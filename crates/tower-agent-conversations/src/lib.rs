@@ -99,6 +99,7 @@ mod key;
 mod lease;
 mod lock;
 mod memory;
+mod names;
 mod policy;
 mod query;
 mod question;

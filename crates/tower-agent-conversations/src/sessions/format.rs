@@ -14,12 +14,16 @@ use crate::error::StoreError;
 use crate::head::{Claim, Format, Head};
 use crate::json::to_json;
 use crate::lease::{Lease, Record, Stored};
+use crate::names::Names;
 use crate::policy::Policy;
 
 pub(super) const FORMAT: Format = Format {
     kind: Policy::Session.kind(),
     number: 1,
 };
+
+/// What follows a run's id in those of the messages that were sent with it.
+const SENT: &str = "-u";
 
 /// The body of a session's head.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -35,14 +39,22 @@ pub(super) struct SessionBody {
     pub(super) run: Option<Arc<str>>,
 }
 
+/// The messages of a session that are stored as entries.
+#[derive(Clone, Default)]
+pub(super) struct Settled {
+    messages: Messages,
+    /// The runs that were begun with one of them.
+    runs: Names,
+}
+
 /// Sessions that this process has used last.
-pub(super) type Sessions = Cache<Messages, SessionBody>;
+pub(super) type Sessions = Cache<Settled, SessionBody>;
 
 /// A session as it is to be written.
 pub(super) struct Draft {
     body: SessionBody,
     /// The messages that are entries then.
-    pub(super) entries: Messages,
+    pub(super) entries: Settled,
     /// The number of those that are entries already.
     same: usize,
 }
@@ -54,21 +66,21 @@ impl Draft {
     /// only those that may still change. So the cost of a write does not grow with the
     /// conversation.
     pub(super) fn new(
-        entries: &Messages,
+        entries: &Settled,
         checkpoint: &Checkpoint,
         state: Map<String, Value>,
         run: Arc<str>,
     ) -> Self {
         let Checkpoint { head, messages } = checkpoint;
         // Nearly always a run has only added messages.
-        let same = if messages.continues(entries) {
-            entries.len()
+        let known = &entries.messages;
+        let same = if messages.continues(known) {
+            known.len()
         } else {
-            common(entries, messages)
+            common(known, messages)
         };
         let stays = settled(messages, same);
-        let mut entries = messages.clone();
-        entries.truncate(stays);
+        let entries = entries.followed_by(messages, same, stays);
         Self {
             body: SessionBody {
                 checkpoint: head.clone(),
@@ -83,8 +95,8 @@ impl Draft {
 
     /// Returns the write.
     pub(super) fn record(&self) -> Result<Record, StoreError> {
-        let mut new = Vec::with_capacity(self.entries.len() - self.same);
-        for message in self.entries.range(self.same) {
+        let mut new = Vec::with_capacity(self.entries.count() - self.same);
+        for message in self.entries.messages.range(self.same) {
             new.push(to_json(message)?);
         }
         let is_waiting = !self.body.checkpoint.interrupts.is_empty();
@@ -92,7 +104,7 @@ impl Draft {
     }
 
     /// Returns the session as it is known after this was written as the end of its run.
-    pub(super) fn known(self, lease: &Lease, stored: Stored) -> Known<Messages, SessionBody> {
+    pub(super) fn known(self, lease: &Lease, stored: Stored) -> Known<Settled, SessionBody> {
         let writer = lease.name().clone();
         Known {
             version: stored.version,
@@ -102,16 +114,56 @@ impl Draft {
     }
 }
 
-impl Entries for Messages {
+impl Entries for Settled {
     fn count(&self) -> usize {
-        self.len()
+        self.messages.len()
     }
 
     fn add(&mut self, entry: &str) -> Result<(), StoreError> {
         let message: Message = serde_json::from_str(entry).map_err(StoreError::data)?;
-        self.push(message);
+        self.note(&message, self.messages.len());
+        self.messages.push(message);
         Ok(())
     }
+}
+
+impl Settled {
+    /// Returns the first `stays` of these messages, of which the first `same` are those of this.
+    fn followed_by(&self, messages: &Messages, same: usize, stays: usize) -> Self {
+        for index in same..stays {
+            self.note(&messages[index], index);
+        }
+        let mut messages = messages.clone();
+        messages.truncate(stays);
+        let runs = self.runs.clone();
+        Self { messages, runs }
+    }
+
+    fn note(&self, message: &Message, index: usize) {
+        let id = message.id().and_then(sent_with);
+        if let Some(run) = id {
+            self.runs.note(run, index);
+        }
+    }
+
+    /// Returns the places of the messages that may have been sent with a run, first those that are
+    /// entries.
+    fn sent_with(&self, run: &str, length: usize) -> impl Iterator<Item = usize> {
+        let settled = self.runs.places(run).into_iter();
+        let open = self.messages.len()..length;
+        settled.filter(move |index| *index < open.start).chain(open)
+    }
+}
+
+/// Returns the run with whose request a message was sent, if its id is one that [`identify`] gives.
+fn sent_with(id: &MessageId) -> Option<Arc<str>> {
+    // Those of a run's own messages are not written to be looked at.
+    if id.place().is_some() {
+        return None;
+    }
+    let id = id.to_shared();
+    let (run, index) = id.rsplit_once(SENT)?;
+    index.parse::<usize>().is_ok().then(|| run.into())
 }
 
 /// Returns whether this request began the run that has claimed the session and stored these
@@ -129,8 +181,8 @@ pub(super) fn is_of(claim: &Claim, request: &AgentRequest, stored: &Messages) ->
 
 impl SessionBody {
     /// Returns the conversation of the session, which has these entries.
-    pub(super) fn checkpoint(&self, entries: &Messages) -> Checkpoint {
-        let mut messages = entries.clone();
+    pub(super) fn checkpoint(&self, entries: &Settled) -> Checkpoint {
+        let mut messages = entries.messages.clone();
         messages.extend(self.open.iter().cloned());
         Checkpoint {
             head: self.checkpoint.clone(),
@@ -192,24 +244,24 @@ pub(super) enum Repeated {
 }
 
 /// Finds a request in the conversation of its session, by the ids that [`identify`] gives.
-pub(super) fn repeated(request: &AgentRequest, stored: &Messages) -> Option<Repeated> {
+pub(super) fn repeated(
+    request: &AgentRequest,
+    entries: &Settled,
+    stored: &Messages,
+) -> Option<Repeated> {
     let context = request.context();
     let run = context.run_id();
     let sent = request.messages();
-    // Few messages have the role, and only those of a caller have ids that need no text of their
-    // own: a conversation of many turns is looked through in each of them.
     let role = sent.iter().next().map_or(Role::User, Message::role);
     let is_of_run = |message: &Message| {
-        let id = message.id().filter(|_| message.role() == role);
-        let id = id.map(MessageId::to_shared);
-        id.is_some_and(|id| {
-            let rest = id.strip_prefix(run);
-            rest.is_some_and(|rest| rest.starts_with("-u"))
-        })
+        let of = message.id().and_then(sent_with);
+        message.role() == role && of.is_some_and(|of| *of == *run)
     };
     // A request that only answers goes on with the run.
     let may_repeat = !sent.is_empty() || context.resolutions().is_empty();
-    let at = stored.iter().position(is_of_run).filter(|_| may_repeat)?;
+    let mut places = entries.sent_with(run, stored.len());
+    let at = places.find(|index| stored.get(*index).is_some_and(is_of_run));
+    let at = at.filter(|_| may_repeat)?;
     let is_same =
         |one: &Message, other: &Message| one.role() == other.role() && one.parts() == other.parts();
     let same = stored
@@ -258,7 +310,7 @@ pub(super) fn identify(request: &mut AgentRequest, known: usize) {
         if messages[index].id().is_none()
             && let Some(message) = messages.get_mut(index)
         {
-            let id = format!("{run}-u{}", known + index);
+            let id = format!("{run}{SENT}{}", known + index);
             *message = message.clone().with_id(id);
         }
     }

@@ -9,7 +9,7 @@ use tower_agent::message::{Messages, Role};
 use tower_agent::{AgentRequest, AgentResponse, Checkpoint};
 
 use super::config::SessionConfig;
-use super::format::{Draft, FORMAT, Repeated, identify, is_of, repeated};
+use super::format::{Draft, FORMAT, Repeated, Settled, identify, is_of, repeated};
 use super::mark::Arrival;
 use super::not_stored::{NotStored, Unstored};
 use super::open_calls::{OpenCalls, without_journal};
@@ -64,7 +64,7 @@ impl Running {
         let mut since = now();
         let known = config.sessions.load(&config.store, &key, FORMAT).await?;
         let stored = Stored::of(known.as_ref());
-        let mut entries = Messages::new();
+        let mut entries = Settled::default();
         if let Some(Known {
             head, entries: all, ..
         }) = known
@@ -89,7 +89,7 @@ impl Running {
         }
         if entry == Arrival::New {
             // A run counts once in its session, whoever delivers its request again.
-            match repeated(&request, &loaded.messages) {
+            match repeated(&request, &entries, &loaded.messages) {
                 None => {}
                 Some(Repeated::Open) => *request.messages_mut() = Messages::new(),
                 Some(Repeated::Answered { before, added }) => {

@@ -2,9 +2,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tower_agent::Checkpoint;
-use tower_agent::message::Messages;
 
-use super::format::{FORMAT, SessionBody};
+use super::format::{FORMAT, SessionBody, Settled};
 use crate::cache::Known;
 use crate::error::StoreError;
 use crate::key::ConversationKey;
@@ -60,7 +59,7 @@ impl Session {
     ///
     /// Fails if it has another form, such as that of a newer version of this crate.
     pub fn read(stored: &StoredConversation) -> Result<Self, StoreError> {
-        let Known { head, entries, .. } = Known::<Messages, SessionBody>::read(stored, FORMAT)?;
+        let Known { head, entries, .. } = Known::<Settled, SessionBody>::read(stored, FORMAT)?;
         let is_running = head.claim.as_ref().is_some_and(|claim| claim.until > now());
         Ok(Self {
             version: stored.version,

@@ -3,9 +3,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 use tower_agent::Checkpoint;
-use tower_agent::message::Messages;
 
-use super::format::{Draft, Sessions};
+use super::format::{Draft, Sessions, Settled};
 use crate::error::StoreError;
 use crate::head::Claim;
 use crate::lease::Lease;
@@ -23,7 +22,7 @@ pub(super) struct SessionState {
     /// The run's id.
     pub(super) run: Arc<str>,
     /// The messages that are stored as entries.
-    pub(super) entries: Messages,
+    pub(super) entries: Settled,
     /// The previous process of this run was lost, and no journal has taken the run over.
     pub(super) is_lost: bool,
     /// It was lost, whether a journal has taken it over or not.

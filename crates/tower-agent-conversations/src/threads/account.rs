@@ -1,6 +1,6 @@
 //! Reads a thread that the server does not know: as text for the model, without any effects.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use tower_agent::message::{IdPart, MediaSource, Message, MessageId, Part, Role};
@@ -21,12 +21,9 @@ pub(crate) fn read<M: ClientMessage>(
     thread: &mut Thread,
 ) -> Result<(), M::Error> {
     let mut calls: HashMap<&str, ClientCall<'_>> = HashMap::new();
-    // Looked up for each message: to search the thread would take longer for each one that it has.
-    let mut taken: HashSet<MessageId> = thread.message_ids().cloned().collect();
     for (index, message) in messages.iter().enumerate() {
         let id = Some(message.id().clone());
-        let own = MessageId::from(message.id().clone());
-        let is_taken = thread.is_of_a_run(message.id()) || taken.contains(&own);
+        let is_taken = thread.has_id(message.id());
         let entry = match message.role() {
             ClientRole::System => {
                 allowed.check_system(index)?;
@@ -51,16 +48,12 @@ pub(crate) fn read<M: ClientMessage>(
                     Refusal::new(RefusalKind::Invalid, InputPart::Call(index), why)
                 })?;
                 let parts = parts(message, index, urls)?;
-                let note_id = note_id(message.id(), &taken);
-                taken.insert(note_id.clone());
+                let note_id = note_id(message.id(), thread);
                 let note = note(call, parts, is_failed).with_id(note_id);
                 Entry::new(id, Speaker::Tool, note)
             }
             ClientRole::Outside => continue,
         };
-        if entry.message.as_ref().and_then(Message::id).is_some() {
-            taken.insert(own);
-        }
         thread.push(entry);
     }
     Ok(())
@@ -69,12 +62,12 @@ pub(crate) fn read<M: ClientMessage>(
 /// Returns an id for a note that says what it is: something that a call has brought, of a message
 /// that nobody knows. Without it, a guard that goes by who has written a message would take it for
 /// the user's own words.
-fn note_id(of: &str, taken: &HashSet<MessageId>) -> MessageId {
+fn note_id(of: &str, thread: &Thread) -> MessageId {
     let note = MessageId::from(format!("{of}-note"));
     let mut call = 0;
     loop {
         let id = note.part(IdPart::Result { call, number: 0 });
-        if !taken.contains(&id) {
+        if !thread.has_id(&id.to_shared()) {
             return id;
         }
         call += 1;

@@ -63,6 +63,12 @@ impl Branch {
         }
     }
 
+    /// Returns the entries from this one on.
+    pub(crate) fn from(&self, from: usize) -> impl Iterator<Item = usize> {
+        let ranges = self.ranges.0.iter();
+        ranges.flat_map(move |&(first, length)| first.max(from)..first.saturating_add(length))
+    }
+
     pub(crate) fn indices(&self) -> &[usize] {
         &self.indices
     }

@@ -1,7 +1,5 @@
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
 /// Number of items in a chunk.
 const CHUNK: usize = 32;
 
@@ -64,27 +62,5 @@ impl<T: Clone> List<T> {
 impl<T> Default for List<T> {
     fn default() -> Self {
         Self { chunks: Vec::new() }
-    }
-}
-
-impl<T: Clone> FromIterator<T> for List<T> {
-    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
-        let mut list = Self::default();
-        for item in items {
-            list.push(item);
-        }
-        list
-    }
-}
-
-impl<T: Serialize> Serialize for List<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.iter())
-    }
-}
-
-impl<'de, T: Clone + Deserialize<'de>> Deserialize<'de> for List<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Vec::deserialize(deserializer)?.into_iter().collect())
     }
 }

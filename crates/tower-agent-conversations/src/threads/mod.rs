@@ -13,6 +13,7 @@ mod interrupt_ids;
 mod keeper;
 mod layer;
 mod list;
+mod log;
 mod progress;
 mod reader;
 mod repeat;
@@ -317,7 +318,7 @@ impl Threads {
         }
         // From here on the thread is this run's.
         let name = name(&input, &thread);
-        thread.runs.push(name.clone());
+        thread.log.begin_run(name.clone());
         thread.run_from = thread.log.len();
         let keeping = match &self.place {
             Place::Store(store, threads) => {
@@ -487,7 +488,7 @@ impl Threads {
             messages: messages.into_iter().map(|(.., message)| message).collect(),
             interrupts: interrupts.map(|(_, interrupt)| interrupt.clone()).collect(),
             interrupt_ids: InterruptIds::of_open(&thread.open),
-            run_id: thread.runs.last().cloned().unwrap_or_default(),
+            run_id: thread.log.latest_run().cloned().unwrap_or_default(),
             reader: Mark::make(thread.log.len()),
             state: thread.state,
         }))
@@ -597,13 +598,16 @@ impl Threads {
 fn name<M: ClientMessage>(input: &ClientInput<'_, M>, thread: &Thread) -> Arc<str> {
     let run = &input.run_id;
     let sent = input.messages.iter().map(|message| &**message.id());
-    let known = thread.log.iter().filter_map(|entry| entry.id.as_deref());
-    let runs = thread.runs.iter().map(|run| &**run);
-    let ids = sent.chain(known).chain(runs);
-    match ids.filter_map(|id| run_number(id, run)).max() {
-        None => run.clone(),
-        Some(number) => format!("{run}.{}", number.saturating_add(1)).into(),
+    let sent = sent.filter_map(|id| run_number(id, run)).max();
+    if sent.is_none() && !thread.log.is_taken(run) {
+        return run.clone();
     }
+    // If all runs of the thread had this id, the next number is free.
+    let runs = u64::try_from(thread.log.run_count()).unwrap_or(u64::MAX);
+    let first = sent.map_or(1, |number| number.saturating_add(1)).max(runs);
+    let mut numbered = (first..=u64::MAX).map(|number| format!("{run}.{number}"));
+    let free = numbered.find(|name| !thread.log.is_taken(name));
+    free.map_or_else(|| run.clone(), Into::into)
 }
 
 /// Returns the number of the run with this id that a message id belongs to: 0 for the first one.

@@ -7,7 +7,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chacha20poly1305::aead::{Aead, Generate, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
-use super::thread::{Log, Thread};
+use serde_json::value::RawValue;
+
+use super::log::Log;
+use super::thread::Thread;
 use crate::key::ConversationKey;
 use crate::lock::lock;
 
@@ -66,7 +69,12 @@ impl SealKeys {
 
     pub(crate) fn seal(&self, key: &ConversationKey, thread: &Thread) -> Option<String> {
         // The log is not part of what a thread serialises to.
-        let text = serde_json::to_vec(&(thread, &thread.log)).ok()?;
+        let items = thread.log.write_from(0).ok()?.into_iter();
+        let items: Vec<_> = items
+            .map(RawValue::from_string)
+            .collect::<Result<_, _>>()
+            .ok()?;
+        let text = serde_json::to_vec(&(thread, items)).ok()?;
         // 24 random bytes never repeat, so that no process has to count.
         let nonce = XNonce::generate();
         // Authenticated with the thread: what is sealed for one key must not open under another.
@@ -100,7 +108,11 @@ impl SealKeys {
             };
             key.0.decrypt(&nonce, payload).ok()
         })?;
-        let (thread, log): (Thread, Log) = serde_json::from_slice(&text).ok()?;
+        let (thread, items): (Thread, Vec<&RawValue>) = serde_json::from_slice(&text).ok()?;
+        let mut log = Log::default();
+        for item in items {
+            log.read(item.get()).ok()?;
+        }
         Some(Thread { log, ..thread })
     }
 }

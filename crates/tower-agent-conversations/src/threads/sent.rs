@@ -19,9 +19,6 @@ use super::thread::{Entry, Speaker, Thread};
 use super::urls::Urls;
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 
-/// The number of messages that are searched linearly.
-const FEW: usize = 8;
-
 /// The client's messages for a known thread.
 pub(crate) struct Sent<'a, M> {
     /// The messages of the thread that the client has sent.
@@ -98,19 +95,6 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
         allowed: &Allowed,
         urls: Urls<'a>,
     ) -> Result<Self, M::Error> {
-        // A client that sends only what is new sends few: an index of all entries would take
-        // longer.
-        let may_be_sent = |id: &Arc<str>| {
-            messages.len() > FEW || messages.iter().any(|message| message.id() == id)
-        };
-        let mut entries = HashMap::new();
-        for (index, entry) in thread.log.iter().enumerate() {
-            if let Some(id) = &entry.id
-                && may_be_sent(id)
-            {
-                entries.insert((entry.speaker, &**id), index);
-            }
-        }
         let mut sent = Self {
             known: EntrySet::default(),
             last: None,
@@ -137,7 +121,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                 sent.last_words = Some(index);
             }
             let id = message.id();
-            if let Some(&known) = entries.get(&(speaker, &**id))
+            if let Some(known) = thread.log.find(speaker, id)
                 && !thread.is_result(known)
             {
                 // Of its own words, the client would otherwise not learn that the earlier ones
@@ -172,7 +156,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                     });
                 }
                 // Of a run that broke off, or an attempt that was discarded.
-                ClientRole::Assistant(_) if thread.is_of_a_run(id) => sent.leave_out(message),
+                ClientRole::Assistant(_) if thread.log.is_of_a_run(id) => sent.leave_out(message),
                 ClientRole::Assistant(_) => {
                     let why = format!(
                         "the agent has said no message `{id}` in this thread: only the server knows \
@@ -335,7 +319,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
             let Some(&(calling, number)) = calls.get(result.call) else {
                 // A sub-agent's call, whose message is not of this conversation.
                 let is_left_out = self.left_out.contains(result.call);
-                if is_left_out && thread.is_of_a_run(message.id()) {
+                if is_left_out && thread.log.is_of_a_run(message.id()) {
                     continue;
                 }
                 match answers.compare(result.call, message, result.index)? {
@@ -367,7 +351,7 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                 (Some(known), true) if known.id.as_ref() == Some(message.id()) => {
                     // A result that the server made, for example of a call that was denied, is its
                     // own.
-                    if !thread.is_of_a_run(message.id()) {
+                    if !thread.log.is_of_a_run(message.id()) {
                         let as_sent = known.changes.map_or(Some(known), |at| thread.entry(at));
                         is_unchanged(message, result.index, as_sent)?;
                     }

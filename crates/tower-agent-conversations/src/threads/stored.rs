@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
+use super::log::Log;
 use super::saving::Saving;
-use super::thread::{Entry, Log, Thread};
+use super::thread::Thread;
 use crate::cache::{Cache, Entries, Known};
 use crate::error::StoreError;
 use crate::head::{Format, Head};
-use crate::json::to_json;
 use crate::key::ConversationKey;
 use crate::lease::{Lease, Record};
 use crate::policy::Policy;
@@ -25,13 +25,11 @@ pub(crate) type ThreadCache = Cache<Log, Thread>;
 
 impl Entries for Log {
     fn count(&self) -> usize {
-        self.len()
+        self.stored()
     }
 
     fn add(&mut self, entry: &str) -> Result<(), StoreError> {
-        let entry: Entry = serde_json::from_str(entry).map_err(StoreError::data)?;
-        self.push(Arc::new(entry));
-        Ok(())
+        self.read(entry)
     }
 }
 
@@ -63,12 +61,9 @@ pub(crate) fn thread_of(known: Known<Log, Thread>) -> Thread {
     }
 }
 
-/// Returns the write of a thread, and of its entries from this one on.
+/// Returns the write of a thread, and of what its log has from this item on.
 pub(crate) fn record(thread: &Thread, from: usize) -> Result<Record, StoreError> {
-    let mut new = Vec::with_capacity(thread.log.len() - from);
-    for entry in thread.log.iter_from(from) {
-        new.push(to_json(&**entry)?);
-    }
+    let new = thread.log.write_from(from)?;
     Record::new(thread, from, new, thread.is_waiting())
 }
 

@@ -9,7 +9,7 @@ use tower_agent::error::{Interrupt, Resolution, ResolutionOutcome};
 use tower_agent::message::{IdPart, Message, MessageId, Messages};
 
 use super::branch::Branch;
-use super::list::List;
+use super::log::{AFTER_RUN, Log};
 use super::reader::Readers;
 use super::repeat::Repeats;
 use super::shown::{ShownForm, ShownMessage};
@@ -47,7 +47,7 @@ pub struct Thread {
     /// The state of the latest run.
     pub(crate) state: Map<String, Value>,
     /// All messages ever, in chronological order. Branches share their common start.
-    // Stored one by one, and not with the rest, which is written anew each time.
+    // Stored item by item, and not with the rest, which is written anew each time.
     #[serde(skip)]
     pub(crate) log: Log,
     /// The current branch.
@@ -61,8 +61,6 @@ pub struct Thread {
     /// The client's messages that only repeat an answer, and could be taken for results.
     #[serde(default, skip_serializing_if = "Repeats::is_empty")]
     pub(crate) repeats: Repeats,
-    /// The id prefixes of its runs' messages.
-    pub(crate) runs: List<Arc<str>>,
     /// Where the messages of the latest run start.
     pub(crate) run_from: usize,
     /// Messages of runs that broke off that the client never received. They stay as long as those
@@ -78,9 +76,6 @@ pub struct Thread {
     #[serde(skip)]
     pub(crate) claim: Option<Claim>,
 }
-
-/// All messages of a thread.
-pub(crate) type Log = List<Arc<Entry>>;
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -246,23 +241,12 @@ impl Thread {
     }
 
     pub(crate) fn entry(&self, index: usize) -> Option<&Entry> {
-        self.log.get(index).map(|entry| &**entry)
+        self.log.get(index)
     }
 
     /// Returns whether a message of the thread, or of one of its runs, may have this id.
     pub(crate) fn has_id(&self, id: &str) -> bool {
-        self.is_of_a_run(id) || self.message_ids().any(|message| *message == *id)
-    }
-
-    /// Returns the ids of the thread's messages.
-    pub(crate) fn message_ids(&self) -> impl Iterator<Item = &MessageId> {
-        let messages = self.log.iter().filter_map(|entry| entry.message.as_ref());
-        messages.filter_map(Message::id)
-    }
-
-    /// Returns whether a run of the thread may have given this id to one of its messages.
-    pub(crate) fn is_of_a_run(&self, id: &str) -> bool {
-        self.runs.iter().any(|run| is_of_run(id, run))
+        self.log.is_of_a_run(id) || self.log.has_message(id)
     }
 
     /// Returns the entries of the current branch, as indices into the log.
@@ -282,8 +266,7 @@ impl Thread {
     }
 
     pub(crate) fn push(&mut self, entry: Entry) -> usize {
-        self.log.push(Arc::new(entry));
-        self.log.len() - 1
+        self.log.push(entry)
     }
 
     /// Returns the checkpoint from which the next run continues.
@@ -298,9 +281,12 @@ impl Thread {
     /// from this index of the log on: the index of each in the log, and the entry with what the
     /// client has.
     fn shown_entries(&self, from: usize) -> impl Iterator<Item = (usize, usize, &Entry)> {
-        let branch = self.branch().iter().chain(&self.held);
-        let branch = branch.filter(move |index| **index >= from);
-        branch.filter_map(|&index| {
+        let held = self
+            .held
+            .iter()
+            .copied()
+            .filter(move |index| *index >= from);
+        self.branch.from(from).chain(held).filter_map(|index| {
             let entry = self.entry(index)?;
             let at = entry.changes.unwrap_or(index);
             let shown = self.entry(at)?;
@@ -338,7 +324,7 @@ impl Thread {
     /// Returns the client's id of the call that an entry with this id is the result of.
     fn client_call(&self, index: usize, id: &str) -> Option<Arc<str>> {
         let (calling, call) = self.answered_call(index)?;
-        if self.is_of_a_run(id)
+        if self.log.is_of_a_run(id)
             && let Some((message, IdPart::Result { call, .. })) = IdPart::split(id)
         {
             // As the client has it. A callback may have replaced the message with the call since,
@@ -396,7 +382,7 @@ fn identified(message: Message) -> Message {
 /// Returns whether an id is that of a message of the run with this name.
 pub(crate) fn is_of_run(id: &str, run: &str) -> bool {
     id.strip_prefix(run)
-        .is_some_and(|number| number.starts_with(['-', '+', '/']))
+        .is_some_and(|number| number.starts_with(AFTER_RUN))
 }
 
 impl Entry {
@@ -443,6 +429,12 @@ impl Entry {
     /// Sets the message whose call this is a result of.
     pub(crate) fn with_call(self, answers: Option<usize>) -> Self {
         Self { answers, ..self }
+    }
+
+    /// Returns whether its message has this id.
+    pub(crate) fn has_message(&self, id: &str) -> bool {
+        let message = self.message.as_ref().and_then(Message::id);
+        message.is_some_and(|own| *own == *id)
     }
 
     /// Returns whether it calls a tool of the server.

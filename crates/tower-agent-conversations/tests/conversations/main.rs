@@ -16,13 +16,14 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use futures::StreamExt;
 use serde_json::{Map, Value, json};
 use test_support::store::{Fate, FatedStore};
+use tower::{Layer, ServiceExt};
 use tower_agent::message::{Image, MediaSource, Part, Role, ToolCall};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, BoxError, Resolution, Tool};
+use tower_agent::{Agent, AgentRequest, BoxError, Resolution, Tool};
 use tower_agent_conversations::{
     Append, ClientCall, ClientInput, ClientMessage, ClientRole, ConversationKey, ConversationStore,
-    InputPart, MemoryConversations, Progress, Refusal, RefusalKind, Save, SealKey, Thread,
-    ThreadRun, Threads,
+    InputPart, MemoryConversations, Progress, Refusal, RefusalKind, Save, SealKey, SessionLayer,
+    Thread, ThreadRun, Threads,
 };
 use tower_agent_middleware::approval::Approval;
 
@@ -484,12 +485,42 @@ async fn a_thread_is_stored_as_a_head_and_entries_that_are_written_once() {
     let requests = cashier.model.requests();
     assert_eq!(requests[2].messages().len(), 5);
     assert_eq!(cashier.paid(), 1);
-    // Two messages of the user, three of the agent, and one result.
-    assert_eq!(written.load(Ordering::SeqCst), 6);
+    // Three runs, two messages of the user, three of the agent, and one result.
+    assert_eq!(written.load(Ordering::SeqCst), 9);
     let stored = store.load(&key(), 0).await.unwrap().unwrap();
-    assert_eq!(stored.entries.len(), 6);
+    assert_eq!(stored.entries.len(), 9);
     let thread = Thread::load(&store, &key()).await.unwrap().unwrap();
     assert!(!thread.is_running() && !thread.is_waiting());
+}
+
+#[tokio::test]
+async fn a_head_does_not_grow_with_the_turns_of_its_conversation() {
+    let store = Arc::new(MemoryConversations::new());
+    let threads = Threads::new(store.clone()).allow_partial_history();
+    let cashier = Cashier::new((0..200).map(|_| Turn::from_text("Hello.")));
+    let session = ConversationKey::new("shop", "ada", "session");
+    let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Hello.")));
+    let agent = SessionLayer::new(store.clone()).layer(agent.build().unwrap());
+    let mut lengths = Vec::new();
+    for turn in 100..300 {
+        let hello = [Plain::user(&format!("m{turn}"), "Hello.")];
+        let input = ClientInput::new(format!("run {turn}"), &hello);
+        reply(&cashier, &threads, input).await.unwrap();
+        let request = AgentRequest::new("Hello.").with_run_id(format!("run {turn}"));
+        agent
+            .clone()
+            .oneshot(session.request(request))
+            .await
+            .unwrap();
+        let mut length = 0;
+        for key in [&key(), &session] {
+            let stored = store.load(key, usize::MAX).await.unwrap().unwrap();
+            length += stored.head.len();
+        }
+        lengths.push(length);
+    }
+    // Counts in it may have more digits.
+    assert!(lengths[199] < lengths[9] + 20, "{lengths:?}");
 }
 
 #[tokio::test]
