@@ -49,6 +49,7 @@ fn declaration(agents: &[Agent]) -> ToolDeclaration {
             "required": ["agent"],
         }))
         .with_effect(Effect::Idempotent)
+        .part_of_loop()
 }
 
 fn choose(names: &[Arc<str>], arguments: &Value) -> Result<ToolResponse> {

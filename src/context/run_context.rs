@@ -345,6 +345,12 @@ impl RunContext {
         }
     }
 
+    /// Returns whether the run is streamed: a consumer may see what happens before it has ended.
+    #[must_use]
+    pub fn is_streamed(&self) -> bool {
+        self.listeners().emitter.is_some()
+    }
+
     /// Returns the token that cancels the run, or the part of it that has [its own
     /// token](crate::AgentRequest::with_cancellation).
     #[must_use]

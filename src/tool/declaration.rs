@@ -44,6 +44,8 @@ pub struct ToolDeclaration {
     gives_answer: bool,
     #[serde(skip)]
     is_described_by_others: bool,
+    #[serde(skip)]
+    is_part_of_loop: bool,
 }
 
 fn no_parameters() -> Value {
@@ -83,6 +85,7 @@ impl ToolDeclaration {
             is_agent: false,
             gives_answer: false,
             is_described_by_others: false,
+            is_part_of_loop: false,
         }
     }
 
@@ -100,6 +103,23 @@ impl ToolDeclaration {
     #[must_use]
     pub fn is_described_by_others(&self) -> bool {
         self.is_described_by_others
+    }
+
+    /// Marks the tool as a part of how the agent works, and not of what it does for anybody: it finds
+    /// tools, hands the conversation over or shows what the model was sent before. Rules about a
+    /// business leave it out; what it leads to is a call or a result of its own.
+    ///
+    /// A declaration that comes from elsewhere, such as from an MCP server, never has the mark.
+    #[must_use]
+    pub fn part_of_loop(mut self) -> Self {
+        self.is_part_of_loop = true;
+        self
+    }
+
+    /// Returns whether the tool is [a part of how the agent works](Self::part_of_loop).
+    #[must_use]
+    pub fn is_part_of_loop(&self) -> bool {
+        self.is_part_of_loop && !self.is_described_by_others
     }
 
     pub(super) fn of_agent(mut self) -> Self {

@@ -274,8 +274,14 @@ impl Request for ToolRequest {
         let Some(tool) = self.declaration.as_ref() else {
             return Ok(());
         };
-        let is_of_model =
-            || self.arguments.is_none() || self.arguments == wrapped_for(tool, &self.call, None);
+        let is_of_model = || match self.arguments.as_deref() {
+            None => true,
+            // A guard puts the arguments that it has decided on into the request, as they are.
+            Some(arguments) => {
+                arguments == self.call.arguments.value()
+                    || self.arguments == wrapped_for(tool, &self.call, None)
+            }
+        };
         if tool.parses_arguments() || !is_of_model() {
             return Ok(());
         }
