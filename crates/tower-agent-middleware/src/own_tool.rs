@@ -28,6 +28,7 @@ pub(crate) fn declaration(
     ToolDeclaration::new(name, description)
         .with_parameters(object(properties))
         .with_effect(Effect::Pure)
+        .part_of_loop()
 }
 
 /// Returns a tool that answers at once. The model reads why its arguments are wrong.
