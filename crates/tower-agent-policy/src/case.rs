@@ -1,0 +1,121 @@
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+use tower_agent::ToolResponse;
+
+use crate::decide::{FlowFacts, Session};
+use crate::principal::Principal;
+
+/// A call that is described, for [`Rulebook::decide`](crate::Rulebook::decide).
+///
+/// ```
+/// use serde_json::json;
+/// use tower_agent_policy::{Case, Principal};
+///
+/// let ann = Principal::new("User", "ann");
+/// let case = Case::new(ann, "refund", json!({ "cents": 500 })).calls(2);
+/// # drop(case);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub(crate) principal: Principal,
+    pub(crate) tool: String,
+    pub(crate) arguments: Value,
+    pub(crate) entities: Value,
+    pub(crate) resource: Option<(String, String)>,
+    pub(crate) session: Session,
+    pub(crate) flow: Option<FlowFacts>,
+    pub(crate) app: Option<Value>,
+    pub(crate) output: Option<(String, bool, Value)>,
+}
+
+impl Case {
+    /// Creates the first call of a tool in a run that begins at midnight of 1970-01-01, and is not
+    /// streamed.
+    #[must_use]
+    pub fn new(principal: Principal, tool: impl Into<String>, arguments: impl Into<Value>) -> Self {
+        Self {
+            principal,
+            tool: tool.into(),
+            arguments: arguments.into(),
+            entities: Value::Array(Vec::new()),
+            resource: None,
+            session: Session {
+                time: UNIX_EPOCH,
+                calls: 0,
+                conversation_calls: 0,
+                iteration: 0,
+                agent: "agent".to_owned(),
+                is_streamed: false,
+            },
+            flow: None,
+            app: None,
+            output: None,
+        }
+    }
+
+    /// Sets the time of the call.
+    #[must_use]
+    pub fn at(mut self, time: SystemTime) -> Self {
+        self.session.time = time;
+        self
+    }
+
+    /// Sets how often the tool was called before, in the run and in the conversation.
+    #[must_use]
+    pub fn calls(mut self, before: u32) -> Self {
+        self.session.calls = before.into();
+        self.session.conversation_calls = before.into();
+        self
+    }
+
+    /// Sets the path of the agent that makes the call. Defaults to `agent`.
+    #[must_use]
+    pub fn agent(mut self, path: impl Into<String>) -> Self {
+        self.session.agent = path.into();
+        self
+    }
+
+    /// Sets the entities, in Cedar's JSON, in place of those of a source.
+    #[must_use]
+    pub fn entities(mut self, entities: impl Into<Value>) -> Self {
+        self.entities = entities.into();
+        self
+    }
+
+    /// Sets the resource, by the type and the id of an entity.
+    #[must_use]
+    pub fn resource(mut self, kind: impl Into<String>, id: impl Into<String>) -> Self {
+        self.resource = Some((kind.into(), id.into()));
+        self
+    }
+
+    /// Says that the model had, or had not, read untrusted results, of these tools.
+    #[must_use]
+    pub fn flow(mut self, is_untrusted: bool, sources: impl IntoIterator<Item = String>) -> Self {
+        self.flow = Some(FlowFacts {
+            is_untrusted,
+            arguments: Vec::new(),
+            sources: sources.into_iter().collect(),
+        });
+        self
+    }
+
+    /// Sets what the application adds.
+    #[must_use]
+    pub fn attributes(mut self, app: impl Into<Value>) -> Self {
+        self.app = Some(app.into());
+        self
+    }
+
+    /// Makes it a question about the result of the call, and not about the call.
+    #[must_use]
+    pub fn result(mut self, response: &ToolResponse) -> Self {
+        self.output = Some((
+            crate::guard::text_of(response),
+            response.is_error(),
+            response.value().clone(),
+        ));
+        self
+    }
+}

@@ -1,0 +1,5 @@
+//! Rules of a business, decided at each tool call.
+
+mod deciding;
+mod loading;
+mod world;
