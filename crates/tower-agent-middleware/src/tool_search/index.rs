@@ -29,13 +29,28 @@ impl Index {
         self.names.contains(name)
     }
 
-    /// Returns the tools that match the words of a query, the best first.
-    pub(super) fn search(&self, query: &str) -> Vec<&ToolDeclaration> {
+    /// Returns the names of the tools that are not among these.
+    pub(super) fn not_in(&self, others: &[Arc<ToolDeclaration>]) -> Vec<String> {
+        let others: HashSet<&str> = others.iter().map(|tool| tool.name()).collect();
+        let all = self.declarations.iter().map(|tool| tool.name());
+        all.filter(|name| !others.contains(name))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Returns the tools that match the words of a query, the best first, of those that are there.
+    pub(super) fn search(
+        &self,
+        query: &str,
+        is_there: impl Fn(&&ToolDeclaration) -> bool,
+    ) -> Vec<&ToolDeclaration> {
         let query = words(query);
         let scored = self
             .declarations
             .iter()
-            .map(|tool| (score(tool, &query), &**tool));
+            .map(|tool| &**tool)
+            .filter(is_there)
+            .map(|tool| (score(tool, &query), tool));
         let mut found: Vec<_> = scored.filter(|(score, _)| *score > 0).collect();
         // Equal ones stay in the order in which they were registered.
         found.sort_by_key(|(score, _)| Reverse(*score));

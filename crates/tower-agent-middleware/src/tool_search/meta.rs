@@ -6,11 +6,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_agent::call::Request;
 use tower_agent::context::RunContext;
-use tower_agent::tool::{Effect, Tool, ToolRequest, ToolResponse};
+use tower_agent::tool::{Effect, Tool, ToolDeclaration, ToolRequest, ToolResponse};
 
 use super::index::Index;
 use crate::flow::{LOAD_TOOLS, Label, SEARCH_TOOLS, note_returned};
 use crate::own_tool::{declaration, own_tool};
+
+/// The key of the tools that an agent has loaded.
+const LOADED: &str = "tool_search";
+
+/// The key of the tools that something has taken out of the agent's requests.
+const MISSING: &str = "tool_search missing";
 
 /// The arguments of the tool that searches.
 #[derive(Deserialize)]
@@ -42,7 +48,9 @@ pub(super) fn search(index: Arc<Index>) -> Tool {
 }
 
 fn found(index: &Index, query: &str, request: &ToolRequest) -> ToolResponse {
-    let found = index.search(query);
+    let missing = missing(request.context());
+    let is_there = |tool: &&ToolDeclaration| !missing.iter().any(|name| name == tool.name());
+    let found = index.search(query, is_there);
     if found.iter().any(|tool| tool.is_described_by_others()) {
         note_returned(request, &Label::untrusted());
     }
@@ -76,19 +84,22 @@ pub(super) fn load(index: Arc<Index>) -> Tool {
 }
 
 fn declare(index: &Index, names: Vec<String>, context: &RunContext) -> ToolResponse {
-    let (known, unknown): (Vec<_>, Vec<_>) =
-        names.into_iter().partition(|name| index.contains(name));
+    let missing = missing(context);
+    let is_there = |name: &String| index.contains(name) && !missing.contains(name);
+    let (known, unknown): (Vec<_>, Vec<_>) = names.into_iter().partition(is_there);
     let declared = known.join(", ");
-    context.private_state().update(key(context), |loaded| {
-        let mut all = names_in(loaded);
-        // Two calls of a turn load one after the other.
-        for name in known {
-            if !all.contains(&name) {
-                all.push(name);
+    context
+        .private_state()
+        .update(key(context, LOADED), |loaded| {
+            let mut all = names_in(loaded);
+            // Two calls of a turn load one after the other.
+            for name in known {
+                if !all.contains(&name) {
+                    all.push(name);
+                }
             }
-        }
-        *loaded = json!(all);
-    });
+            *loaded = json!(all);
+        });
     if unknown.is_empty() {
         return ToolResponse::new(format!("declared: {declared}"));
     }
@@ -100,9 +111,28 @@ fn declare(index: &Index, names: Vec<String>, context: &RunContext) -> ToolRespo
 
 /// Returns the names of the tools that an agent has loaded, in this order.
 pub(super) fn loaded(context: &RunContext) -> Vec<String> {
+    kept(context, LOADED)
+}
+
+/// Notes which tools of the search an agent's model was not sent, because something outside has
+/// taken them out: they are not found either.
+pub(super) fn note_missing(context: &RunContext, names: Vec<String>) {
+    // Usually there are none, and there were none.
+    if names != missing(context) {
+        context
+            .private_state()
+            .set(key(context, MISSING), json!(names));
+    }
+}
+
+fn missing(context: &RunContext) -> Vec<String> {
+    kept(context, MISSING)
+}
+
+fn kept(context: &RunContext, what: &str) -> Vec<String> {
     let private = context.private_state();
-    private.read(&key(context), |loaded| {
-        loaded.map_or_else(Vec::new, names_in)
+    private.read(&key(context, what), |names| {
+        names.map_or_else(Vec::new, names_in)
     })
 }
 
@@ -113,7 +143,7 @@ fn names_in(loaded: &Value) -> Vec<String> {
 
 /// Returns the key in the private state for an agent, whose tools are called with the same path. It
 /// is forgotten with the tool call that the agent works in.
-fn key(context: &RunContext) -> String {
-    let name = format!("tower_agent_middleware::tool_search/{}", context.path());
+fn key(context: &RunContext, what: &str) -> String {
+    let name = format!("tower_agent_middleware::{what}/{}", context.path());
     context.outer_call_key(&name).unwrap_or(name)
 }

@@ -42,6 +42,9 @@
 //! # }
 //! ```
 //!
+//! A tool that something outside has taken out of the request, such as a policy, is neither found
+//! nor loaded.
+//!
 //! A tool that is not declared is not forbidden: a call of one that the model knows from elsewhere
 //! is made, and guards see it like any other. Which tools were loaded is kept in the conversation's
 //! [private state](tower_agent::RunContext::private_state), for each agent: they stay declared, in
@@ -109,6 +112,8 @@ impl Callback<ModelRequest> for ToolSearch {
             Some(ToolChoice::Tool(name)) => Some(name.clone()),
             _ => None,
         };
+        // What somebody outside has taken out, such as a policy, cannot be found.
+        meta::note_missing(request.context(), self.index.not_in(request.tools()));
         let loaded = meta::loaded(request.context());
         let place =
             |tool: &Arc<ToolDeclaration>| loaded.iter().position(|name| name == tool.name());

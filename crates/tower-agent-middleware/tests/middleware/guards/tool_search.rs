@@ -3,6 +3,7 @@
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::service_fn;
+use tower_agent::callback::before_model;
 use tower_agent::model::ToolChoice;
 use tower_agent::testing::{ScriptedModel, StablePrefixLayer, Turn};
 use tower_agent::tool::ToolDeclaration;
@@ -116,6 +117,40 @@ async fn tools_that_do_not_exist_are_told_and_the_others_loaded() {
 }
 
 /// Parallel calls, a stream, and a run that goes on in another process.
+/// A policy has taken it out: what nobody may call is not found.
+#[tokio::test]
+async fn a_tool_that_something_outside_has_taken_out_is_neither_found_nor_loaded() {
+    let model = ScriptedModel::new([
+        find("city 7"),
+        load(&["weatherIn_7"]),
+        Turn::from_text("Done."),
+    ]);
+    let search = cities(10);
+    let run = Agent::builder(model.clone())
+        .tools(search.tools())
+        .on_model(before_model(|request: &mut ModelRequest| {
+            request
+                .tools_mut()
+                .retain(|tool| tool.name() != "weatherIn_7");
+        }))
+        .on_model(search)
+        .build()
+        .unwrap();
+    let done = run.run("?").await.unwrap();
+    let results = results(&done);
+    assert!(results[0].contains("weatherIn_1"), "{}", results[0]);
+    assert!(!results[0].contains("weatherIn_7"), "{}", results[0]);
+    assert!(
+        results[1].contains("no tools named weatherIn_7"),
+        "{}",
+        results[1]
+    );
+    assert_eq!(
+        declared(&model.requests()[2]),
+        ["search_tools", "load_tools"]
+    );
+}
+
 #[tokio::test]
 async fn what_was_loaded_stays_loaded_in_a_run_that_goes_on_elsewhere() {
     let both = load(&["weatherIn_1"])
