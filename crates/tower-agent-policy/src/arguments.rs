@@ -123,7 +123,7 @@ impl RecordType {
                 return Err("the tool does not declare it, so no rule can be about it");
             };
             // Left out and `null` are the same to the tool.
-            if !(value.is_null() && !field.is_required) {
+            if !value.is_null() || field.is_required {
                 fields.push((name.clone(), field.of.read(value, path)?));
             }
             path.truncate(length);

@@ -111,7 +111,10 @@ impl Allowed {
 /// The calls of a run that were decided: what is asked about their messages later has no request
 /// of its own.
 #[derive(Clone, Default)]
-struct DecidedCalls(Arc<Mutex<HashMap<(GuardKey, String), Arc<CallState>>>>);
+struct DecidedCalls(Arc<Mutex<ByStep>>);
+
+/// Calls by the rulebook and the path of their execution.
+type ByStep = HashMap<(GuardKey, String), Arc<CallState>>;
 
 impl DecidedCalls {
     fn of(context: &RunContext) -> Result<Self, ValueTypeError> {

@@ -229,8 +229,10 @@ pub(crate) fn entities_of(
     let tools = requests.tools.values().map(|tool| tool.entity());
     let tools: Result<Vec<_>, _> = tools.collect();
     let tools = tools.map_err(|problem| problem.to_string())?;
-    Entities::from_json_value(Value::Array(all), Some(&requests.schema))
-        .and_then(|entities| entities.add_entities(tools, Some(&requests.schema)))
+    let entities = Entities::from_json_value(Value::Array(all), Some(&requests.schema))
+        .map_err(|error| text_of(&error))?;
+    entities
+        .add_entities(tools, Some(&requests.schema))
         .map_err(|error| text_of(&error))
 }
 

@@ -590,7 +590,10 @@ impl Callback<ToolRequest> for Innermost {
 
 /// The tools that an agent's model may see in a run, by the agent's path.
 #[derive(Clone, Default)]
-struct ShownTools(Arc<Mutex<HashMap<(usize, String), HashMap<Arc<str>, bool>>>>);
+struct ShownTools(Arc<Mutex<ByAgent>>);
+
+/// Whether tools are shown, by the rulebook and the path of the agent.
+type ByAgent = HashMap<(usize, String), HashMap<Arc<str>, bool>>;
 
 impl Callback<ModelRequest> for Shown {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
@@ -528,16 +528,9 @@ impl RulebookBuilder {
 
 impl fmt::Debug for Rulebook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tools: BTreeMap<_, _> = self
-            .0
-            .requests
-            .tools
-            .iter()
-            .map(|(name, _)| (name, ()))
-            .collect();
         f.debug_struct("Rulebook")
             .field("policies", &self.count())
-            .field("tools", &tools.keys())
+            .field("tools", &self.0.requests.tools.keys())
             .finish_non_exhaustive()
     }
 }
