@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::message::{MessageId, Messages, Role};
+use crate::message::{IdPart, MessageId, Messages, Role};
 
 /// Mints the ids of the conversation's messages.
 #[derive(Debug, Default)]
@@ -29,7 +29,8 @@ impl IdMint {
         if is_first {
             self.pass_over(request);
         }
-        self.identify(request);
+        // Whoever calls the agent has written them, or has them from an earlier run.
+        self.identify(request, |id| id);
         if is_first {
             // The number of the first response does not depend on who has named the messages
             // before it. A conversation that is resumed goes on where it was.
@@ -50,10 +51,15 @@ impl IdMint {
         }
     }
 
-    /// Gives an id to each message that has none.
-    pub(super) fn identify(&mut self, messages: &mut Messages) {
+    /// Gives an id to each message that has none, which a callback or a layer has added. Its id says
+    /// so: whoever reads it later must not take it for the user's own.
+    pub(super) fn identify_added(&mut self, messages: &mut Messages) {
+        self.identify(messages, |id| id.part(IdPart::Added));
+    }
+
+    fn identify(&mut self, messages: &mut Messages, name: impl Fn(MessageId) -> MessageId) {
         while !messages.note_identified() {
-            let id = self.mint();
+            let id = name(self.mint());
             if let Some(message) = messages.get_mut(messages.identified()) {
                 message.set_id(id);
             }

@@ -135,7 +135,7 @@ impl RecordState {
         let mut messages = request.clone();
         messages.extend(self.messages.arrived().range(from).cloned());
         // Callbacks may have added messages to the request.
-        self.ids.identify(&mut messages);
+        self.ids.identify_added(&mut messages);
         let messages = OrderedMessages::new(messages, request.len());
         if joined.is_none() {
             self.messages = messages.clone();
@@ -363,10 +363,10 @@ impl ConversationRecord {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Gives an id to each of these messages that has none.
+    /// Gives an id to each of these messages that has none, since a callback or a layer has added it.
     pub(crate) fn identify(&self, messages: &mut Messages) {
         if !messages.note_identified() {
-            self.lock().ids.identify(messages);
+            self.lock().ids.identify_added(messages);
         }
     }
 

@@ -165,14 +165,9 @@ impl<'a> Turns<'a> {
                         // A user message would end a turn whose calls are still open.
                         let is_last = self.last.is_some_and(|last| index > last);
                         let role = if is_last { Role::Tool } else { Role::User };
-                        let id = message.id().map(|id| match message.parts().len() {
-                            1 => id.clone(),
-                            // A part of it may stay in its place, with the id.
-                            _ => id.part(IdPart::Result {
-                                call: 0,
-                                number: number + 1,
-                            }),
-                        });
+                        // It is the word of a tool, in whatever role, and a part of the message may
+                        // stay in its place with the id.
+                        let id = message.id().map(|id| id.part(surplus(number)));
                         into.messages
                             .push(Message::new(role, parts).with_optional_id(id.as_ref()));
                     }
@@ -199,7 +194,13 @@ impl<'a> Turns<'a> {
                     into.messages.push((*message).clone());
                 }
                 Some(Answer { results, id, .. }) => {
-                    into.messages.push(merged(results).with_optional_id(*id));
+                    let id = id.map(|id| match results.len() {
+                        1 => id.clone(),
+                        // More than what the call has brought, which the id would say.
+                        _ => id.part(surplus(0)),
+                    });
+                    into.messages
+                        .push(merged(results).with_optional_id(id.as_ref()));
                 }
                 None if self.last == Some(index) => {}
                 None => {
@@ -216,6 +217,15 @@ impl<'a> Turns<'a> {
                 }
             }
         }
+    }
+}
+
+/// Returns the part of an id that names a result, of the message that has it, whose call is not
+/// known or has brought another.
+fn surplus(number: usize) -> IdPart {
+    IdPart::Result {
+        call: 0,
+        number: number + 1,
     }
 }
 

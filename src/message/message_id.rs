@@ -69,7 +69,11 @@ pub enum IdPart {
     Reasoning(u32),
     /// The message that asks for a repair of this one.
     Repair,
-    /// A task that a team has made of the message.
+    /// A message that a callback, a layer or a function of the program has added to the request or
+    /// the response of an agent. The id before it is the one that the run would have given
+    /// otherwise.
+    Added,
+    /// A task that a team has made of the message, or the message that the program has made as one.
     Task {
         /// The number of the team's conversation.
         team: u32,
@@ -90,6 +94,7 @@ impl IdPart {
         Self::split_result(id)
             .or_else(|| Self::split_task(id))
             .or_else(|| Some((id.strip_suffix("-repair")?, Self::Repair)))
+            .or_else(|| Some((id.strip_suffix("-added")?, Self::Added)))
             .or_else(|| {
                 let (message, index) = id.rsplit_once("-t")?;
                 Some((message, Self::Call(digits(index)?)))
@@ -159,6 +164,7 @@ impl fmt::Display for IdPart {
             Self::Result { call, number } => write!(f, "-t{call}-result{number}"),
             Self::Reasoning(number) => write!(f, "-r{number}"),
             Self::Repair => f.write_str("-repair"),
+            Self::Added => f.write_str("-added"),
             Self::Task { team, number } => write!(f, "-task{team}.{number}"),
             Self::Attempt(attempt) => write!(f, ".{attempt}"),
             Self::Revision(revision) => write!(f, "r{revision}"),
@@ -442,6 +448,7 @@ mod tests {
         }
         for other in [
             message.part(IdPart::Repair),
+            message.part(IdPart::Added),
             message.part(IdPart::Task { team: 1, number: 0 }),
             "mine".into(),
             "my-m3x".into(),
@@ -464,6 +471,7 @@ mod tests {
             },
             IdPart::Reasoning(1),
             IdPart::Repair,
+            IdPart::Added,
             IdPart::Task {
                 team: 12,
                 number: 7,

@@ -265,6 +265,13 @@ impl AgentResponse {
         checkpoint
     }
 
+    /// Returns the run's [private state](RunContext::private_state), for middleware that says
+    /// something about a response. `None` for a response that is of no run.
+    #[must_use]
+    pub fn private_state(&self) -> Option<&State> {
+        self.saved.as_ref().map(|saved| &saved.private_state)
+    }
+
     /// Returns the [checkpoint](Self::checkpoint) that the response will have once it leaves the
     /// agent with this context, for a layer of that agent, where the response has none yet.
     #[must_use]

@@ -5,7 +5,7 @@ use crate::call::Request;
 use crate::chance;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{IdPart, Message, Messages, Role};
+use crate::message::{IdPart, Message, Messages};
 use crate::panic::catch;
 use crate::run::{AgentRequest, AgentResponse};
 
@@ -69,18 +69,16 @@ impl TeamConfig {
             Error::new(ErrorKind::Callback, message)
         })?;
         let mut conversations = Vec::new();
-        // Its id says what it was made of: whoever reads it later must not take it for the user's
-        // own.
-        let made_of = messages.last().filter(|last| last.role() != Role::User);
-        let made_of = made_of.and_then(Message::id);
+        let made_of = messages.last().and_then(Message::id);
         // Another team can make tasks of the same message.
         let team = chance::number(&[&request.context().step_path()]);
         for (number, mut task) in made?.into_iter().enumerate() {
             let mut conversation = messages.clone();
-            if let Some(made_of) = made_of
-                && task.id().is_none()
-            {
-                task.set_id(made_of.part(IdPart::Task { team, number }));
+            // Its id says that it is a task: whoever reads it later must not take it for the user's
+            // own.
+            let id = task.id().or(made_of);
+            if let Some(id) = id.map(|id| id.part(IdPart::Task { team, number })) {
+                task.set_id(id);
             }
             conversation.push(task);
             // By the team, whose conversation they join: each has an id of its own there.

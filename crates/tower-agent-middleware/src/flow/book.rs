@@ -67,6 +67,14 @@ impl<'a> Book<'a> {
         }
     }
 
+    /// Returns the entries of the outermost agent of a run that has ended, by its private state.
+    pub(super) fn of_ended(state: &'a State) -> Self {
+        Self {
+            state,
+            prefix: Cow::Borrowed(KEY),
+        }
+    }
+
     fn key(&self, kind: &str, name: &str) -> String {
         // A key is made for every message: `format!` takes several times as long.
         let mut key = String::with_capacity(self.prefix.len() + kind.len() + name.len() + 2);

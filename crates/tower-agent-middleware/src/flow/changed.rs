@@ -69,7 +69,7 @@ impl<'r> Changed<'r> {
         Ok(Self {
             callbacks: &settings.callbacks,
             book: Book::of(context),
-            origin: MessageOrigin::of(context, &run),
+            origin: MessageOrigin::of(context, &run, settings),
             unchanged: unchanged.collect(),
             vouched: request.extensions().get(),
             last: None,

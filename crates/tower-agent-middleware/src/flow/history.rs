@@ -4,12 +4,13 @@ use tower_agent::AgentRequest;
 use tower_agent::call::Request;
 use tower_agent::context::RunContext;
 use tower_agent::error::{Error, ErrorKind, Result};
-use tower_agent::message::{Message, Part, Role};
+use tower_agent::message::{IdPart, Message, MessageId, Part, Role};
 
 use super::book::Book;
 use super::label::Label;
 use super::place::{Place, TurnId};
 use super::run::FlowRun;
+use super::settings::FlowSettings;
 use super::steps::own_steps;
 use super::sum::Sum;
 use super::turn::{Brought, Turn};
@@ -39,35 +40,67 @@ pub(super) fn label_of<'a>(
                 _ => unknown(message),
             }
         }
-        (Role::Assistant, Some(Place::Message(id))) | (_, Some(Place::Quote(id))) => {
-            match book.turn(&id) {
-                Some(turn) => {
-                    let sum = Sum {
-                        label: turn.label.clone(),
-                        sources: turn.sources.clone(),
-                    };
-                    *last = Some((id, turn));
-                    sum
-                }
-                None => unknown(message),
+        (_, Some(Place::Written(id))) => {
+            let written = book
+                .turn(&id)
+                .or_else(|| book.turn(&named_by_program(&id)?));
+            let label = written.map_or_else(|| origin.written.clone(), |turn| turn.label);
+            Sum {
+                label: label.join(&origin.base),
+                sources: names(message),
             }
+        }
+        (_, Some(Place::Quote(id))) => {
+            // A callback may have changed what the run has written.
+            let whole = message.id().map(MessageId::to_shared);
+            let changed = whole.and_then(|whole| book.turn(&TurnId::Other(whole)));
+            of_turn(changed.or_else(|| book.turn(&id)).as_ref(), message)
+        }
+        (Role::Assistant, Some(Place::Message(id))) => {
+            let turn = book.turn(&id);
+            let sum = of_turn(turn.as_ref(), message);
+            if let Some(turn) = turn {
+                *last = Some((id, turn));
+            }
+            sum
         }
         (Role::User | Role::System, Some(Place::Message(id))) if !has_result(message) => {
             // The program may have said that it is not the user's own.
             let declared = book.turn(&id).map(|turn| turn.label);
             Sum::of(match declared {
                 Some(declared) => declared.join(&origin.base),
-                None if origin.is_made_here(&id) => {
-                    // Recorded, since other agents read it later, and do not know where it was
-                    // made.
-                    let turn = Turn::new(Label::unknown(), Vec::new());
-                    book.set_turn(&id, &turn);
-                    turn.label
-                }
+                // Without the guard around that agent, it has no label yet.
+                None if origin.is_made_here(&id) => Label::unknown(),
                 None => origin.base.clone(),
             })
         }
         _ => unknown(message),
+    }
+}
+
+/// Returns the id that the program has given a message that is a task.
+fn named_by_program(task: &TurnId<'_>) -> Option<TurnId<'static>> {
+    let TurnId::Other(task) = task else {
+        return None;
+    };
+    let (own, IdPart::Task { .. }) = IdPart::split(task)? else {
+        return None;
+    };
+    // Others are of the message that a task was made of.
+    let own = MessageId::from(own);
+    match Place::of(&own) {
+        Place::Message(TurnId::Other(own)) => Some(TurnId::Other(own)),
+        _ => None,
+    }
+}
+
+fn of_turn(turn: Option<&Turn>, message: &Message) -> Sum {
+    match turn {
+        Some(turn) => Sum {
+            label: turn.label.clone(),
+            sources: turn.sources.clone(),
+        },
+        None => unknown(message),
     }
 }
 
@@ -130,10 +163,12 @@ fn has_result(message: &Message) -> bool {
 ///
 /// Fails with [`InvalidRequest`](ErrorKind::InvalidRequest) if the message has no id.
 pub fn label_history(request: &AgentRequest, message: &Message, label: Label) -> Result<()> {
-    let place = message.id().map(Place::of);
-    let Some(Place::Message(id)) = place else {
-        let problem = "a label needs a message with an id of its own: add one with `with_id`";
-        return Err(Error::new(ErrorKind::InvalidRequest, problem));
+    let id = match message.id().map(Place::of) {
+        Some(Place::Message(id) | Place::Written(id)) => id,
+        _ => {
+            let problem = "a label needs a message with an id of its own: add one with `with_id`";
+            return Err(Error::new(ErrorKind::InvalidRequest, problem));
+        }
     };
     let turn = Turn::new(label, Vec::new());
     Book::of(request.context()).set_turn(&id, &turn);
@@ -145,13 +180,15 @@ pub fn label_history(request: &AgentRequest, message: &Message, label: Label) ->
 pub(super) struct MessageOrigin {
     /// The label of the call that this agent works in, which has written them.
     pub(super) base: Label,
+    /// The label of what callbacks and functions of the program write.
+    pub(super) written: Label,
     /// The end of the conversation of messages that somebody inside the run has written: a callback
     /// that calls an agent, or a team that makes conversations for its members.
     made_here: Option<String>,
 }
 
 impl MessageOrigin {
-    pub(super) fn of(context: &RunContext, run: &FlowRun) -> Self {
+    pub(super) fn of(context: &RunContext, run: &FlowRun, settings: &FlowSettings) -> Self {
         let base = if context.outer_call_key("").is_none() {
             Label::trusted()
         } else {
@@ -161,11 +198,29 @@ impl MessageOrigin {
         let is_inner =
             context.path().contains('/') && !own_steps(&context.call_path(), false).is_empty();
         let made_here = is_inner.then(|| format!("/{}", context.step_path()));
-        Self { base, made_here }
+        Self {
+            base,
+            written: settings.callbacks.clone(),
+            made_here,
+        }
+    }
+
+    /// Returns the origin of the messages of a run that has ended.
+    pub(super) fn of_ended(settings: &FlowSettings) -> Self {
+        Self {
+            base: Label::trusted(),
+            written: settings.callbacks.clone(),
+            made_here: None,
+        }
+    }
+
+    /// Returns whether an agent works for another one, and not as the only one in a tool call.
+    pub(super) fn is_inner(&self) -> bool {
+        self.made_here.is_some()
     }
 
     /// Returns whether somebody inside the run has written the message with this id.
-    fn is_made_here(&self, id: &TurnId<'_>) -> bool {
+    pub(super) fn is_made_here(&self, id: &TurnId<'_>) -> bool {
         match (&self.made_here, id) {
             (Some(made_here), TurnId::OfRun { conversation, .. }) => {
                 conversation.ends_with(&**made_here)

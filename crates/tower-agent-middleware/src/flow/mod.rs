@@ -140,6 +140,7 @@
 //! [`Checkpoint`](tower_agent::Checkpoint), session or journal. Messages without it have no label,
 //! and what has no label is not trusted.
 
+mod agent;
 mod book;
 mod changed;
 mod checked;
@@ -175,7 +176,7 @@ use std::sync::Arc;
 use tower_agent::callback::Bundle;
 use tower_agent::context::RunContext;
 use tower_agent::error::Answerer;
-use tower_agent::{Agent, Tool};
+use tower_agent::{Agent, AgentResponse, Tool};
 
 pub(crate) use self::changed::joined_label;
 pub use self::declaration::ToolFlow;
@@ -190,11 +191,13 @@ pub use self::rules::Rule;
 pub use self::seen::SeenCall;
 pub use self::settings::OnViolation;
 pub use self::vouch::label_message;
-pub(crate) use self::vouch::{is_guarded, note_shortened, note_stands_for};
+pub(crate) use self::vouch::{is_guarded, note_shortened, note_shortened_answer, note_stands_for};
 
+use self::agent::{InnermostAgent, OutermostAgent, label_of_answer};
 use self::book::Book;
 use self::checking::Checking;
-use self::model::{OutermostReading, innermost_reading};
+use self::history::MessageOrigin;
+use self::model::{InnermostReading, OutermostReading};
 use self::settings::FlowSettings;
 
 /// Decides by where data comes from which tool calls a model may make. See the [module](self).
@@ -322,6 +325,52 @@ impl Flow {
         tools
     }
 
+    /// Returns the label of the answer of a run with this guard: of what the answer is made of. Ask it
+    /// before the program acts on an answer:
+    ///
+    /// ```
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    /// use serde_json::{Value, json};
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, BoxError, Tool};
+    /// use tower_agent_middleware::flow::{Flow, ToolFlow};
+    ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Bill {
+    ///     to: String,
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), BoxError> {
+    /// let model = ScriptedModel::new([
+    ///     Turn::tool("read_mail", json!({})),
+    ///     Turn::from_text(r#"{ "to": "mallory" }"#),
+    /// ]);
+    /// let flow = Flow::new().tool("read_mail", ToolFlow::source());
+    /// let agent = Agent::builder(model)
+    ///     .tool(Tool::function("read_mail", "Reads.", |_: Value| "I am owed 10."))
+    ///     .global_callbacks(flow.clone())
+    ///     .build()?;
+    ///
+    /// let bill = agent.run_typed::<Bill>("Whom do I owe?").await?;
+    /// assert!(!flow.label_of(&bill.response).is_trusted());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A model writes the whole of an answer, so each field of a typed one has this label. Without an
+    /// answer, it is trusted; of a run without the guard, [`unknown`](Label::unknown). A stream has
+    /// it in the event `flow_answer`, before the response.
+    #[must_use]
+    pub fn label_of(&self, response: &AgentResponse) -> Label {
+        let Some(state) = response.private_state() else {
+            return Label::unknown();
+        };
+        let origin = MessageOrigin::of_ended(&self.0);
+        label_of_answer(&Book::of_ended(state), &origin, response).label
+    }
+
     /// Returns how many bits of hidden results the model of this conversation has read in
     /// [narrow answers](Self::narrow_answers).
     #[must_use]
@@ -339,8 +388,10 @@ impl Default for Flow {
 impl From<Flow> for Bundle {
     fn from(Flow(settings): Flow) -> Self {
         Self::new()
+            .outermost_agent(OutermostAgent(settings.clone()))
+            .innermost_agent(InnermostAgent(settings.clone()))
             .outermost_model(OutermostReading::new(settings.clone()))
-            .innermost_model(innermost_reading(settings.clone()))
+            .innermost_model(InnermostReading(settings.clone()))
             .outermost_tool(Checking(settings))
     }
 }

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tower_agent::call::{Origin, Request};
-use tower_agent::callback::{Action, Callback, before_model};
+use tower_agent::callback::{Action, Callback, Recovery};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::{Messages, Role};
 use tower_agent::model::{ModelRequest, ModelResponse};
 
+use super::agent::note_error;
 use super::book::Book;
 use super::changed::label_of_changed;
 use super::inside::note_read;
@@ -82,6 +83,10 @@ impl Callback<ModelRequest> for OutermostReading {
             sum.add(&label_of_tools(&self.settings, request));
             note_read(request.context(), &sum.label);
         }
+        // A callback may have had it from another agent, or the model is one.
+        if let Some(inside) = FlowRun::of(request.context())?.take_inside(request.context()) {
+            sum.add(&inside);
+        }
         let Sum { label, sources } = sum;
         // The message that callbacks have written in place of the model's may have an id of its
         // own.
@@ -114,6 +119,20 @@ impl Callback<ModelRequest> for OutermostReading {
         Ok(Action::Continue)
     }
 
+    async fn on_error(
+        &self,
+        request: &mut ModelRequest,
+        error: &Error,
+    ) -> Result<Recovery<ModelResponse>> {
+        let reading = request.extensions().get::<Reading>();
+        let is_own = reading.is_some_and(|reading| {
+            let failures = lock(&reading.failures);
+            failures.contains(&error.to_string())
+        });
+        note_error(request, error, is_own, &self.settings);
+        Ok(Recovery::Propagate)
+    }
+
     fn name(&self) -> Cow<'static, str> {
         NAME.into()
     }
@@ -123,11 +142,33 @@ impl Callback<ModelRequest> for OutermostReading {
     }
 }
 
-/// Returns the part of the guard directly around the model.
-pub(super) fn innermost_reading(settings: Arc<FlowSettings>) -> impl Callback<ModelRequest> {
-    before_model(move |request| note_sent(&settings, request))
-        .named(NAME)
-        .guard()
+/// The part of the guard directly around the model.
+pub(super) struct InnermostReading(pub(super) Arc<FlowSettings>);
+
+impl Callback<ModelRequest> for InnermostReading {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        note_sent(&self.0, request)?;
+        Ok(Action::Continue)
+    }
+
+    async fn on_error(
+        &self,
+        request: &mut ModelRequest,
+        error: &Error,
+    ) -> Result<Recovery<ModelResponse>> {
+        if let Some(reading) = request.extensions().get::<Reading>() {
+            lock(&reading.failures).push(error.to_string());
+        }
+        Ok(Recovery::Propagate)
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        NAME.into()
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
 }
 
 /// Records the label of a request as it is sent.
@@ -194,7 +235,7 @@ pub(super) fn two_guards() -> Error {
     Error::new(ErrorKind::InvalidRequest, message)
 }
 
-fn not_outside() -> Error {
+pub(super) fn not_outside() -> Error {
     let message = "`Flow` is not around the whole call: register it with `global_callbacks` or \
                    `callbacks`, as a bundle";
     Error::new(ErrorKind::InvalidRequest, message)

@@ -76,9 +76,11 @@ impl fmt::Display for TurnId<'_> {
 pub(super) enum Place<'a> {
     /// A message of its own.
     Message(TurnId<'a>),
-    /// A message that the run has made of this one: it asks for a repair of an answer, or is a task
-    /// of a team.
+    /// A message that the run has made of this one: it asks for a repair of an answer.
     Quote(TurnId<'a>),
+    /// A message that a callback, a layer or a function of the program has written: it was added to
+    /// what an agent is asked or has answered, or is a task of a team. It has the name of no other.
+    Written(TurnId<'a>),
     /// One of the messages that a tool call has brought.
     Brought {
         /// The message with the call.
@@ -112,11 +114,15 @@ impl<'a> Place<'a> {
                     call,
                 };
             }
-            Some((quoted, IdPart::Repair | IdPart::Task { .. })) => MessageId::from(quoted),
+            Some((quoted, IdPart::Repair)) => MessageId::from(quoted),
+            Some((_, IdPart::Added | IdPart::Task { .. })) => {
+                return Self::Written(TurnId::Other(id));
+            }
             _ => return Self::Message(TurnId::Other(id)),
         };
         match Place::of(&quoted) {
             Place::Message(quoted) | Place::Quote(quoted) => Self::Quote(quoted.into_owned()),
+            Place::Written(quoted) => Self::Quote(quoted.into_owned()),
             Place::Brought { by, call } => Self::Brought {
                 by: by.into_owned(),
                 call,
@@ -132,7 +138,7 @@ pub(crate) fn short_name(id: &MessageId) -> String {
     let named = match Place::of(id) {
         Place::Message(message) => message.number().map(|number| format!("m{number}")),
         Place::Brought { by, call } => by.number().map(|number| format!("m{number}.{call}")),
-        Place::Quote(_) => None,
+        Place::Quote(_) | Place::Written(_) => None,
     };
     named.unwrap_or_else(|| id.to_string())
 }
@@ -153,6 +159,7 @@ mod tests {
             TurnId::Other(id.into())
         }
         let brought = |by, call| Place::Brought { by, call };
+        let written = |id| Place::Written(other(id));
         for (id, place) in [
             ("run-m3", Place::Message(of_run(3))),
             ("run-m3.2", Place::Message(of_run(3))),
@@ -161,8 +168,13 @@ mod tests {
             ("run-m3.2-t1-result", brought(of_run(3), 1)),
             ("run-m3-t1-result4", brought(of_run(3), 1)),
             ("run-m3.2-repair", Place::Quote(of_run(3))),
-            ("run-m3-task12.0", Place::Quote(of_run(3))),
-            ("run-m3-t1-result-task7.12", brought(of_run(3), 1)),
+            ("run-m3-task12.0", written("run-m3-task12.0")),
+            (
+                "run-m3-t1-result-task7.12",
+                written("run-m3-t1-result-task7.12"),
+            ),
+            ("run-m3-added", written("run-m3-added")),
+            ("run-m3-added-repair", Place::Quote(other("run-m3-added"))),
             ("my-task", Place::Message(other("my-task"))),
             ("mine", Place::Message(other("mine"))),
             ("my-m3x", Place::Message(other("my-m3x"))),

@@ -22,6 +22,8 @@ pub(super) struct Reading {
     pub(super) sum: Sum,
     /// The label of the request as it was sent; `None` until it was. Of several attempts, all.
     pub(super) sent: Mutex<Option<Sum>>,
+    /// The errors that the model itself has raised.
+    pub(super) failures: Mutex<Vec<String>>,
 }
 
 impl Reading {
@@ -29,7 +31,7 @@ impl Reading {
         let context = request.context();
         let messages = request.messages();
         let run = FlowRun::of(context)?;
-        let origin = MessageOrigin::of(context, &run);
+        let origin = MessageOrigin::of(context, &run, guard);
         let reader = Reader::of(request, context, &origin.base);
         let known = reader.and_then(|reader| run.known(reader, messages));
         let (mut sum, begin) = known.unwrap_or_else(|| (Sum::of(origin.base.clone()), 0));
@@ -47,6 +49,7 @@ impl Reading {
             instructions: TextAddress::of(request.instructions()),
             sum,
             sent: Mutex::default(),
+            failures: Mutex::default(),
         })
     }
 }

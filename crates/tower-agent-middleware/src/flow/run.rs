@@ -1,5 +1,6 @@
 //! Data that the guard has while a run lasts: no other run needs it.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -23,6 +24,11 @@ const RUN: &str = "tower_agent.guard.flow run";
 pub(super) struct FlowRun {
     calls: Mutex<Vec<CallAround>>,
     read: Mutex<Vec<Known>>,
+    /// The conversations of the agents that are at work, by their step paths.
+    agents: Mutex<Vec<(String, Messages)>>,
+    /// What agents have answered that work in a model call, or for a callback, by the step path of
+    /// the agent around them.
+    inside: Mutex<HashMap<String, Sum>>,
     /// The tools as the model reads them.
     pub(super) tools: Widened,
     has_declared: AtomicBool,
@@ -92,6 +98,40 @@ impl FlowRun {
         if !self.has_declared.swap(true, Ordering::AcqRel) {
             context.declare_names(RUN, references);
         }
+    }
+
+    /// Records the conversation of an agent, for those that work for it.
+    pub(super) fn begin_agent(&self, step: String, messages: &Messages) {
+        lock(&self.agents).push((step, messages.clone()));
+    }
+
+    /// Removes the conversation of an agent that has ended.
+    pub(super) fn end_agent(&self, step: &str) {
+        lock(&self.agents).retain(|(known, _)| known != step);
+    }
+
+    /// Returns the conversation that the agent with this step path was asked about.
+    pub(super) fn messages_of_agent(&self, step: &str) -> Option<Messages> {
+        let agents = lock(&self.agents);
+        let found = agents.iter().rfind(|(known, _)| known == step);
+        found.map(|(_, messages)| messages.clone())
+    }
+
+    /// Records the label of the answer of an agent that works inside this one, and not in one of its
+    /// tool calls.
+    pub(super) fn note_inside(&self, step: &str, answer: &Sum) {
+        let mut inside = lock(&self.inside);
+        inside.entry(step.to_owned()).or_default().add(answer);
+    }
+
+    /// Returns the label of what agents inside this one have answered since the last time.
+    pub(super) fn take_inside(&self, context: &RunContext) -> Option<Sum> {
+        let mut inside = lock(&self.inside);
+        // In most runs there is none, and the path is not needed.
+        if inside.is_empty() {
+            return None;
+        }
+        inside.remove(&context.step_path())
     }
 
     /// Forgets the labels of what models have read: one of them has changed.

@@ -1,8 +1,10 @@
 //! Labels of messages that callbacks add to a request.
 
+use tower_agent::AgentRequest;
 use tower_agent::message::Message;
 use tower_agent::model::ModelRequest;
 
+use super::agent::Asked;
 use super::label::Label;
 use super::reading::Reading;
 
@@ -68,6 +70,16 @@ pub(crate) fn note_shortened<'a>(
         .into_iter()
         .map(|(earlier, now)| (now.clone(), Voucher::StandsFor(vec![earlier.clone()])));
     vouch(request, shortened);
+}
+
+/// Records the same of messages of an agent's response.
+pub(crate) fn note_shortened_answer(
+    request: &AgentRequest,
+    messages: impl IntoIterator<Item = (Message, Message)>,
+) {
+    if let Some(asked) = request.extensions().get::<Asked>() {
+        asked.note_shortened(messages);
+    }
 }
 
 /// Records that a message says what others say, such as a summary of them: its label is the join of

@@ -6,7 +6,7 @@ use super::hide::{self, Replacements};
 use super::mapper::RedactMapper;
 use super::vault::Vault;
 use super::{Hider, Redact, UnknownPlaceholder};
-use crate::flow::{is_guarded, note_shortened};
+use crate::flow::{is_guarded, note_shortened, note_shortened_answer};
 use crate::reveal::Reveals;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Bundle, Callback, Callbacks, Recovery};
@@ -252,7 +252,11 @@ trait Hidden: Request {
 impl Hidden for AgentRequest {
     fn hide(&self, response: &AgentResponse, hider: &Hider) -> Option<AgentResponse> {
         let change = hider.any_change();
-        response.map_messages(|message| hide::message(message, &change))
+        response.map_messages(|message| {
+            let hidden = hide::message(message, &change)?;
+            note_shortened_answer(self, [(message.clone(), hidden.clone())]);
+            Some(hidden)
+        })
     }
 }
 

@@ -5,6 +5,7 @@ mod agents;
 mod attacks;
 mod composed;
 mod labels;
+mod origins;
 mod programs;
 mod questions;
 mod reader;
