@@ -49,7 +49,7 @@ fn declaration(agents: &[Agent]) -> ToolDeclaration {
             "required": ["agent"],
         }))
         .with_effect(Effect::Idempotent)
-        .part_of_loop()
+        .of_transfer()
 }
 
 fn choose(names: &[Arc<str>], arguments: &Value) -> Result<ToolResponse> {

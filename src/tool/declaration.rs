@@ -41,6 +41,8 @@ pub struct ToolDeclaration {
     #[serde(skip)]
     is_agent: bool,
     #[serde(skip)]
+    is_transfer: bool,
+    #[serde(skip)]
     gives_answer: bool,
     #[serde(skip)]
     is_described_by_others: bool,
@@ -83,6 +85,7 @@ impl ToolDeclaration {
             provider: ProviderData::default(),
             check: ArgumentCheck::default(),
             is_agent: false,
+            is_transfer: false,
             gives_answer: false,
             is_described_by_others: false,
             is_part_of_loop: false,
@@ -119,7 +122,7 @@ impl ToolDeclaration {
     /// Returns whether the tool is [a part of how the agent works](Self::part_of_loop).
     #[must_use]
     pub fn is_part_of_loop(&self) -> bool {
-        self.is_part_of_loop && !self.is_described_by_others
+        self.is_transfer || (self.is_part_of_loop && !self.is_described_by_others)
     }
 
     pub(super) fn of_agent(mut self) -> Self {
@@ -132,6 +135,18 @@ impl ToolDeclaration {
     #[must_use]
     pub fn is_agent(&self) -> bool {
         self.is_agent
+    }
+
+    pub(crate) fn of_transfer(mut self) -> Self {
+        self.is_transfer = true;
+        self
+    }
+
+    /// Returns whether the tool transfers the conversation to a
+    /// [sub-agent](crate::AgentBuilder::sub_agent): its result has no words of its own.
+    #[must_use]
+    pub fn is_transfer(&self) -> bool {
+        self.is_transfer
     }
 
     pub(super) fn giving_answer(mut self) -> Self {

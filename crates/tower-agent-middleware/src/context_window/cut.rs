@@ -5,7 +5,8 @@ use tower_agent::message::{Message, MessageId, Messages, Part};
 
 use super::counted::{CountTokens, PromptTokens};
 use super::summary::Summary;
-use crate::flow::{LOOK_BACK, Label, short_name};
+use crate::flow::{Label, short_name};
+use crate::own_tool::LOOK_BACK;
 
 /// The sizes of a prompt.
 #[derive(Clone, Copy, Debug)]

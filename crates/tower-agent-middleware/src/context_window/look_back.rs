@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::json;
 use tower_agent::message::{Message, Messages, Part, ToolResult};
 use tower_agent::model::ModelRequest;
 use tower_agent::tool::{Tool, ToolResponse};
 
 use super::rendered::rendered;
-use crate::flow::{LOOK_BACK, short_name};
-use crate::own_tool::{declaration, own_tool};
+use crate::flow::short_name;
+use crate::own_tool::{LOOK_BACK, look_back_declaration, own_tool};
 
 /// The arguments of the tool.
 #[derive(Deserialize)]
@@ -24,18 +23,7 @@ struct LookBack {
 /// Its result in the transcript has no content: the model's request is given it each time, so that
 /// the conversation does not have everything twice, and so that the content keeps its own label.
 pub(super) fn tool() -> Tool {
-    let declaration = declaration(
-        LOOK_BACK,
-        "Shows an earlier message or result of a tool that was left out of the conversation to save space.",
-        json!({
-            "name": {
-                "type": "string",
-                "description": "The name of the message, such as `m3`, or of the result of a tool call in it, \
-                                such as `m3.0`.",
-            },
-        }),
-    );
-    own_tool(declaration, |LookBack { name }, _| {
+    own_tool(look_back_declaration(), |LookBack { name }, _| {
         ToolResponse::new(format!("`{name}` is shown to the model."))
     })
 }

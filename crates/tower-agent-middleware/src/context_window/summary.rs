@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use tower_agent::context::RunContext;
 use tower_agent::message::{Message, MessageId};
 
-use crate::flow::{LOOK_BACK, Label};
+use crate::flow::Label;
+use crate::own_tool::LOOK_BACK;
 
 /// A summary of the messages up to one of them, without those that are shown: kept in the private
 /// state.

@@ -11,18 +11,17 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Callback, Outcome, Recovery};
-use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::error::{Error, Result};
 use tower_agent::message::{Message, Messages, Role};
 use tower_agent::{AgentRequest, AgentResponse};
 
 use super::book::Book;
 use super::history::{MessageOrigin, label_of};
-use super::inside::note_read;
+use super::inside::{note_error, note_read};
 use super::label::Label;
-use super::model::{not_outside, two_guards};
 use super::place::{Place, TurnId};
 use super::run::FlowRun;
-use super::settings::{FlowSettings, NAME};
+use super::settings::{FlowSettings, NAME, not_outside, two_guards};
 use super::sum::Sum;
 use super::turn::{Brought, Turn};
 use crate::lock::lock;
@@ -249,20 +248,6 @@ impl Callback<AgentRequest> for InnermostAgent {
 
     fn is_guard(&self) -> bool {
         true
-    }
-}
-
-/// Records the label of an error that the caller's model may read, unless what was called has
-/// raised it itself: then it is of what was read.
-pub(super) fn note_error<R: Request>(
-    request: &R,
-    error: &Error,
-    is_own: bool,
-    settings: &FlowSettings,
-) {
-    let is_read = !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Cancelled);
-    if is_read && !is_own {
-        note_read(request.context(), &settings.callbacks);
     }
 }
 

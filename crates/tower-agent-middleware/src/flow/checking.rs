@@ -13,13 +13,12 @@ use tower_agent::tool::{ToolRequest, ToolResponse};
 use super::book::Book;
 use super::checked::{CallPlace, Checked};
 use super::label::Label;
-use super::model::two_guards;
 use super::question::{self, FlowAnswer};
 use super::resolve::{Resolver, UnknownReference};
 use super::result::{CallResult, review};
 use super::rules::{Resolved, Rule, Violation, refusal};
 use super::run::FlowRun;
-use super::settings::{FlowSettings, NAME, OnViolation};
+use super::settings::{FlowSettings, NAME, OnViolation, two_guards};
 use super::turn::Brought;
 
 /// The part of the guard around tool calls, outside everything else.

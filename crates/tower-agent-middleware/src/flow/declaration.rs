@@ -118,7 +118,7 @@ impl ToolFlow {
     pub(super) fn by_default(tool: Option<&ToolDeclaration>) -> Self {
         let is_pure = tool.is_some_and(|tool| tool.effect() == Effect::Pure);
         let is_agent = tool.is_some_and(ToolDeclaration::is_agent);
-        let is_transfer = tool.is_some_and(|tool| tool.name() == TRANSFER);
+        let is_transfer = tool.is_some_and(ToolDeclaration::is_transfer);
         let result = if is_agent || is_transfer {
             Label::trusted()
         } else {
@@ -316,9 +316,6 @@ impl ToolFlow {
         }
     }
 }
-
-/// The name of the tool that transfers to a sub-agent.
-const TRANSFER: &str = "transfer_to_agent";
 
 impl fmt::Debug for ToolFlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

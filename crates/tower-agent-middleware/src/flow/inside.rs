@@ -4,10 +4,12 @@ use serde::Deserialize;
 use serde_json::json;
 use tower_agent::call::Request;
 use tower_agent::context::{Names, RunContext};
-use tower_agent::tool::ToolRequest;
+use tower_agent::error::{Error, ErrorKind};
+use tower_agent::tool::{ToolDeclaration, ToolRequest};
 
 use super::checked::Checked;
 use super::label::Label;
+use super::settings::FlowSettings;
 
 /// The name of the label of what agents have read that work in a call, in the data of the call.
 const INSIDE: &str = "tower_agent.guard.flow inside";
@@ -23,12 +25,32 @@ pub(super) fn note_read(agent: &RunContext, label: &Label) {
     note(agent, key, label);
 }
 
-/// Records the label of what a tool of this crate returns in this call, where it is not always the
-/// same.
-pub(crate) fn note_returned(request: &ToolRequest, label: &Label) {
-    if request.extensions().get::<Checked>().is_some() {
+/// Records that a tool of this crate returns the descriptions of these tools in this call.
+pub(crate) fn note_described<'t>(
+    request: &ToolRequest,
+    tools: impl IntoIterator<Item = &'t ToolDeclaration>,
+) {
+    let Some(checked) = request.extensions().get::<Checked>() else {
+        return;
+    };
+    let mut tools = tools.into_iter();
+    if tools.any(|tool| !checked.guard.trusts_description(tool)) {
         let call = request.context();
-        note(call, call.call_key(INSIDE), label);
+        note(call, call.call_key(INSIDE), &Label::untrusted());
+    }
+}
+
+/// Records the label of an error that the caller's model may read, unless what was called has
+/// raised it itself: then it is of what was read.
+pub(super) fn note_error<R: Request>(
+    request: &R,
+    error: &Error,
+    is_own: bool,
+    settings: &FlowSettings,
+) {
+    let is_read = !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Cancelled);
+    if is_read && !is_own {
+        note_read(request.context(), &settings.callbacks);
     }
 }
 

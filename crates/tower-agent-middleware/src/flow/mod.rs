@@ -182,9 +182,8 @@ pub(crate) use self::changed::joined_label;
 pub use self::declaration::ToolFlow;
 pub use self::hide::Hide;
 pub use self::history::label_history;
-pub(crate) use self::inside::note_returned;
+pub(crate) use self::inside::note_described;
 pub use self::label::{Integrity, Label, Readers};
-pub(crate) use self::meta::{LOAD_TOOLS, LOOK_BACK, SEARCH_TOOLS};
 pub(crate) use self::place::short_name;
 pub use self::question::FlowAnswer;
 pub use self::rules::Rule;
@@ -199,6 +198,7 @@ use self::checking::Checking;
 use self::history::MessageOrigin;
 use self::model::{InnermostReading, OutermostReading};
 use self::settings::FlowSettings;
+use crate::own_tool::{LOAD_TOOLS, LOOK_BACK, SEARCH_TOOLS};
 
 /// Decides by where data comes from which tool calls a model may make. See the [module](self).
 ///
@@ -218,10 +218,10 @@ impl Flow {
             (meta::SHOW, ToolFlow::trusted().shown()),
             (meta::ASK_ABOUT, ToolFlow::trusted()),
             // Their results have no content. What is looked back at has its own label.
-            (meta::LOOK_BACK, ToolFlow::trusted()),
-            (meta::LOAD_TOOLS, ToolFlow::trusted()),
+            (LOOK_BACK, ToolFlow::trusted()),
+            (LOAD_TOOLS, ToolFlow::trusted()),
             // The program's own words. It says so itself when they are those of others.
-            (meta::SEARCH_TOOLS, ToolFlow::trusted()),
+            (SEARCH_TOOLS, ToolFlow::trusted()),
         ];
         Self(Arc::new(FlowSettings {
             tools: BTreeMap::new(),

@@ -5,19 +5,18 @@ use std::sync::Arc;
 
 use tower_agent::call::{Origin, Request};
 use tower_agent::callback::{Action, Callback, Recovery};
-use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::error::{Error, Result};
 use tower_agent::message::{Messages, Role};
 use tower_agent::model::{ModelRequest, ModelResponse};
 
-use super::agent::note_error;
 use super::book::Book;
 use super::changed::label_of_changed;
-use super::inside::note_read;
+use super::inside::{note_error, note_read};
 use super::label::Label;
 use super::place::{Place, TurnId};
 use super::reading::{Reading, TextAddress};
 use super::run::FlowRun;
-use super::settings::{FlowSettings, NAME};
+use super::settings::{FlowSettings, NAME, not_outside, two_guards};
 use super::sum::Sum;
 use super::turn::{Brought, Turn};
 use crate::lock::lock;
@@ -227,16 +226,4 @@ fn calls_before(id: &TurnId<'_>, messages: &Messages) -> Option<usize> {
         TurnId::Other(_) => false,
     };
     follows.then(|| before.tool_calls().count())
-}
-
-pub(super) fn two_guards() -> Error {
-    let message = "two different `Flow` guards are around one call: register one, with \
-                   `global_callbacks`, that declares all tools";
-    Error::new(ErrorKind::InvalidRequest, message)
-}
-
-pub(super) fn not_outside() -> Error {
-    let message = "`Flow` is not around the whole call: register it with `global_callbacks` or \
-                   `callbacks`, as a bundle";
-    Error::new(ErrorKind::InvalidRequest, message)
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::iter;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tower_agent::call::Request;
 use tower_agent::error::Error;
 use tower_agent::message::Part;
@@ -54,11 +54,11 @@ impl<'a> CallResult<'a> {
         let inside = noted_inside(self.request.context());
         let call = self.checked.label();
         let whole = self.label(&call, inside.as_ref());
-        let shown = self.shown_label(&whole);
-        let hides = match self.request.name() {
+        let shown = self.shown_label(&whole, response);
+        let hides = match self.own_name() {
             _ if shown.is_within(&self.checked.context) => false,
-            SHOW => false,
-            ASK_ABOUT => true,
+            Some(SHOW) => false,
+            Some(ASK_ABOUT) => true,
             _ => self.settings.hide.hides(&self.flow, response.value()),
         };
         if hides {
@@ -81,6 +81,11 @@ impl<'a> CallResult<'a> {
         self.set(Brought::shown(self.checked.context.clone()));
     }
 
+    /// Returns the name of the tool of this crate that was called.
+    fn own_name(&self) -> Option<&'static str> {
+        meta::own_name(self.request.declaration()?)
+    }
+
     fn set(&self, brought: Brought) {
         self.book
             .set_result(&self.checked.turn(), self.checked.index(), brought);
@@ -101,10 +106,14 @@ impl<'a> CallResult<'a> {
             (pattern.clone(), label.join(call))
         });
         let in_arguments = self.checked.origin();
-        let from = match self.request.name() {
+        let own = self.own_name();
+        let from = match own {
             // It only says again, or says about, what is in the arguments.
-            SHOW | ASK_ABOUT => in_arguments,
-            own => Vec::from_iter(iter::once(own.to_owned()).chain(in_arguments)),
+            Some(SHOW | ASK_ABOUT) => in_arguments,
+            _ => {
+                let called = iter::once(self.request.name().to_owned());
+                called.chain(in_arguments).collect()
+            }
         };
         let variable = Variable {
             value: response.value().clone(),
@@ -126,7 +135,15 @@ impl<'a> CallResult<'a> {
             self.set(Brought::shown(context));
             return FULL.to_owned();
         }
-        let text = stub(&name, &variable, &self.flow, &context, response.is_error());
+        let text = match own {
+            // The content decides how long an answer is, and whether there is one.
+            Some(ASK_ABOUT) => json!({
+                "$ref": name,
+                "from": ASK_ABOUT,
+                "is": meta::kind_of_answer(self.request.arguments()),
+            }),
+            _ => stub(&name, &variable, &self.flow, &context, response.is_error()),
+        };
         self.set(Brought {
             variable: Some(name),
             ..Brought::shown(context)
@@ -136,10 +153,14 @@ impl<'a> CallResult<'a> {
 
     /// Returns the label of what the call has returned.
     fn label(&self, call: &Label, inside: Option<&Label>) -> Label {
-        if inside.is_none() && self.flow.is_agent {
+        if self.flow.is_agent {
             let declaration = self.request.declaration();
             // An agent that works in the call says what it has read.
-            if declaration.is_some_and(|tool| tool.is_agent()) {
+            let is_known = declaration.is_some_and(|tool| match inside {
+                Some(_) => tool.is_agent() || tool.is_transfer(),
+                None => tool.is_transfer(),
+            });
+            if !is_known {
                 return Label::unknown();
             }
         }
@@ -158,9 +179,9 @@ impl<'a> CallResult<'a> {
     }
 
     /// Returns the label of the result for the model that reads it.
-    fn shown_label(&self, label: &Label) -> Label {
-        if self.request.name() == ASK_ABOUT
-            && let Some(bits) = meta::narrow_bits(self.request.arguments())
+    fn shown_label(&self, label: &Label, response: &ToolResponse) -> Label {
+        if self.own_name() == Some(ASK_ABOUT)
+            && let Some(bits) = meta::narrow_bits(self.request.arguments(), response)
             && self
                 .checked
                 .substitutions
@@ -177,7 +198,7 @@ impl<'a> CallResult<'a> {
     /// example.
     fn shown_media(&self) -> Option<Vec<Part>> {
         match &*self.checked.substitutions {
-            [whole] if self.request.name() == SHOW => self.book.variable(&whole.name)?.parts,
+            [whole] if self.own_name() == Some(SHOW) => self.book.variable(&whole.name)?.parts,
             _ => None,
         }
     }

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tower_agent::Agent;
-use tower_agent::error::Answerer;
+use tower_agent::error::{Answerer, Error, ErrorKind};
 use tower_agent::tool::{ToolDeclaration, ToolRequest};
 
 use super::declaration::ToolFlow;
 use super::hide::Hide;
 use super::label::Label;
+use super::meta::own_name;
 
 /// The name of each part of the guard.
 pub(super) const NAME: &str = "Flow";
@@ -59,11 +60,10 @@ impl FlowSettings {
             return Cow::Borrowed(flow);
         }
         let declaration = request.declaration().map(|tool| &**tool);
-        // Others may give a tool of theirs any name.
-        let is_of_others = declaration.is_some_and(ToolDeclaration::is_described_by_others);
-        match self.own_tools.get(request.name()) {
-            Some(flow) if !is_of_others => Cow::Borrowed(flow),
-            _ => Cow::Owned(ToolFlow::by_default(declaration)),
+        let own = declaration.and_then(own_name);
+        match own.and_then(|own| self.own_tools.get(own)) {
+            Some(flow) => Cow::Borrowed(flow),
+            None => Cow::Owned(ToolFlow::by_default(declaration)),
         }
     }
 
@@ -81,4 +81,16 @@ impl FlowSettings {
         let declared = self.tools.get(tool.name());
         declared.is_some_and(|flow| flow.trusts_description)
     }
+}
+
+pub(super) fn two_guards() -> Error {
+    let message = "two different `Flow` guards are around one call: register one, with \
+                   `global_callbacks`, that declares all tools";
+    Error::new(ErrorKind::InvalidRequest, message)
+}
+
+pub(super) fn not_outside() -> Error {
+    let message = "`Flow` is not around the whole call: register it with `global_callbacks` or \
+                   `callbacks`, as a bundle";
+    Error::new(ErrorKind::InvalidRequest, message)
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tower_agent::model::{ModelRequest, ResponseFormat};
 use tower_agent::tool::ToolDeclaration;
 
-use super::meta::{ASK_ABOUT, SHOW};
+use super::meta::{ASK_ABOUT, SHOW, own_name};
 use crate::lock::lock;
 
 type Tools = Arc<Vec<Arc<ToolDeclaration>>>;
@@ -42,7 +42,8 @@ impl Widened {
 
 fn widened(tool: &Arc<ToolDeclaration>) -> Arc<ToolDeclaration> {
     // The guard's own tools say where a reference goes, and the final answer is no call of a tool.
-    if [SHOW, ASK_ABOUT, ResponseFormat::ANSWER_TOOL].contains(&tool.name()) {
+    let says_itself = matches!(own_name(tool), Some(SHOW | ASK_ABOUT));
+    if says_itself || tool.name() == ResponseFormat::ANSWER_TOOL {
         return tool.clone();
     }
     let mut parameters = tool.parameters().clone();

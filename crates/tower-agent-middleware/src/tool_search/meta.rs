@@ -6,11 +6,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_agent::call::Request;
 use tower_agent::context::RunContext;
-use tower_agent::tool::{Effect, Tool, ToolDeclaration, ToolRequest, ToolResponse};
+use tower_agent::tool::{Tool, ToolDeclaration, ToolRequest, ToolResponse};
 
 use super::index::Index;
-use crate::flow::{LOAD_TOOLS, Label, SEARCH_TOOLS, note_returned};
-use crate::own_tool::{declaration, own_tool};
+use crate::flow::note_described;
+use crate::own_tool::{SEARCH_TOOLS, load_declaration, own_tool, search_declaration};
 
 /// The key of the tools that an agent has loaded.
 const LOADED: &str = "tool_search";
@@ -32,28 +32,17 @@ struct LoadArguments {
 
 /// Returns the tool that searches.
 pub(super) fn search(index: Arc<Index>) -> Tool {
-    let declaration = declaration(
-        SEARCH_TOOLS,
-        format!(
-            "Searches for tools that you could use and that are not declared yet, and returns their names and \
-             descriptions. Declare one with `{LOAD_TOOLS}` before you call it."
-        ),
-        json!({
-            "query": { "type": "string", "description": "Words for what the tool should do." },
-        }),
-    );
-    own_tool(declaration, move |SearchArguments { query }, request| {
-        found(&index, &query, request)
-    })
+    own_tool(
+        search_declaration(),
+        move |SearchArguments { query }, request| found(&index, &query, request),
+    )
 }
 
 fn found(index: &Index, query: &str, request: &ToolRequest) -> ToolResponse {
     let missing = missing(request.context());
     let is_there = |tool: &&ToolDeclaration| !missing.iter().any(|name| name == tool.name());
     let found = index.search(query, is_there);
-    if found.iter().any(|tool| tool.is_described_by_others()) {
-        note_returned(request, &Label::untrusted());
-    }
+    note_described(request, found.iter().copied());
     if found.is_empty() {
         return ToolResponse::new("No tool matches these words.");
     }
@@ -65,22 +54,10 @@ fn found(index: &Index, query: &str, request: &ToolRequest) -> ToolResponse {
 
 /// Returns the tool that declares others.
 pub(super) fn load(index: Arc<Index>) -> Tool {
-    let declaration = declaration(
-        LOAD_TOOLS,
-        format!("Declares tools that `{SEARCH_TOOLS}` has found, so that you can call them."),
-        json!({
-            "names": {
-                "type": "array",
-                "items": { "type": "string" },
-                "description": "The names of the tools.",
-            },
-        }),
+    own_tool(
+        load_declaration(),
+        move |LoadArguments { names }, request| declare(&index, names, request.context()),
     )
-    // It changes what is declared in this conversation: a cache must not answer for it.
-    .with_effect(Effect::Idempotent);
-    own_tool(declaration, move |LoadArguments { names }, request| {
-        declare(&index, names, request.context())
-    })
 }
 
 fn declare(index: &Index, names: Vec<String>, context: &RunContext) -> ToolResponse {

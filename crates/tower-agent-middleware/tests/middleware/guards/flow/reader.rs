@@ -253,3 +253,95 @@ async fn a_picture_is_shown_as_it_was() {
     assert!(read(&requests[2..3]).contains("a.png"));
     assert_eq!(log.take(), [""; 0]);
 }
+
+#[tokio::test]
+async fn a_question_without_alternatives_and_one_that_fails_tell_nothing() {
+    let empty = json!({ "type": "choice", "choices": [] });
+    let crossed = json!({ "type": "number", "min": 5, "max": 4 });
+    let wide = json!({ "type": "text" });
+    for (answer, bits) in [(empty, 0), (crossed, 0), (wide, 0)] {
+        let told = [
+            Turn::from_text("unknown"),
+            Turn::from_text("no"),
+            Turn::from_text(SECRET),
+            Turn::error(tower_agent::Error::new(
+                tower_agent::ErrorKind::Provider,
+                SECRET,
+            )),
+        ];
+        let questions = vec![ask(answer.clone()); told.len()];
+        let asked = asked(hiding().narrow_answers(1000), questions, told.into()).await;
+        for (number, result) in asked.results.iter().enumerate() {
+            // The model reads the same, whatever the content has made of it.
+            let stub: Value = serde_json::from_str(result).unwrap();
+            assert_eq!(stub["$ref"], format!("@m{}.0", number + 2));
+            let first: Value = serde_json::from_str(&asked.results[0]).unwrap();
+            assert_eq!(stub["is"], first["is"], "{answer}");
+            assert_eq!(stub.as_object().unwrap().len(), 3, "{stub}");
+        }
+        assert_eq!(asked.leaked, bits);
+    }
+    // Where an answer is read, what is none of its type is like one that is not known.
+    let told = vec![
+        Turn::from_text("maybe"),
+        Turn::error(tower_agent::Error::new(
+            tower_agent::ErrorKind::Provider,
+            "down",
+        )),
+    ];
+    let questions = vec![ask(json!({ "type": "yes_no" })); told.len()];
+    let asked = asked(hiding().narrow_answers(8), questions, told).await;
+    assert_eq!(asked.results, ["unknown", "unknown"]);
+    assert_eq!(asked.leaked, 4);
+}
+
+#[tokio::test]
+async fn a_tool_of_the_program_asks_nothing_by_its_name() {
+    for name in [
+        "ask_about",
+        "show_result",
+        "search_tools",
+        "transfer_to_agent",
+    ] {
+        let log = Log::default();
+        let obeys =
+            ScriptedModel::new([Turn::tool("read_mail", json!({})), Turn::from_text(SECRET)]);
+        let worker = assistant(&obeys, &log).name(name).build().unwrap();
+        let fetch = Tool::function(name, "", |_: Value| SECRET).effect(Effect::Pure);
+        for tool in [worker.into_tool(""), fetch] {
+            let arguments = json!({ "request": "?", "answer": { "type": "yes_no" }, "about": [] });
+            let model = ScriptedModel::new([
+                Turn::tool(name, arguments),
+                Turn::tool("pay", json!({ "to": "bob", "amount": 5 })),
+                Turn::from_text("Done."),
+            ]);
+            let flow = hiding().narrow_answers(100);
+            let agent = assistant(&model, &log).tool(tool).global_callbacks(flow);
+            agent.build().unwrap().run("?").await.unwrap();
+            assert!(!read(&model.requests()).contains("SECRET"), "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_callback_in_place_of_the_reader_gives_no_narrow_answer() {
+    let log = Log::default();
+    let flow = hiding().narrow_answers(100);
+    let flow = flow.reader(Agent::builder(ScriptedModel::new([])).build().unwrap());
+    let model = ScriptedModel::new([
+        Turn::tool("read_mail", json!({})),
+        ask(json!({ "type": "yes_no" })),
+        Turn::from_text("Done."),
+    ]);
+    let answers =
+        tower_agent::callback::before_tool(|request: &mut tower_agent::ToolRequest| match request
+            .name()
+        {
+            "ask_about" => tower_agent::Action::Respond(tower_agent::ToolResponse::new(SECRET)),
+            _ => tower_agent::Action::Continue,
+        });
+    let agent = assistant(&model, &log).tools(flow.tools()).on_tool(answers);
+    let agent = agent.global_callbacks(flow).build().unwrap();
+    agent.run("?").await.unwrap();
+    assert!(!read(&model.requests()).contains("SECRET"));
+}
