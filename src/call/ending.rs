@@ -67,6 +67,13 @@ pub fn is_waiting<R: Request>(request: &R) -> bool {
     request.context().endings().waits(R::CALL)
 }
 
+/// Returns whether this is a tool call that was refused before it reached its tool, at each attempt:
+/// a resumed run can make it, whatever its effect.
+#[must_use]
+pub fn is_unmade<R: Request>(request: &R) -> bool {
+    R::CALL == CallKind::Tool && request.context().endings().is_unmade()
+}
+
 /// Returns whether a tool call has failed with this error because its agent may not make it, and
 /// stays open: the agent lacks the tool, or a guard that has an open question about the call. The
 /// run fails, and the agent that was interrupted can go on.

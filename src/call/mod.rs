@@ -17,7 +17,9 @@ mod witness;
 pub use self::attempts::{AttemptEnd, Attempted, Attempts, Description};
 pub use self::boundary::{BoxCallFuture, BoxCallService};
 pub(crate) use self::counted::Counted;
-pub use self::ending::{admit, end_after_response, ending_after_response, is_waiting, stays_open};
+pub use self::ending::{
+    admit, end_after_response, ending_after_response, is_unmade, is_waiting, stays_open,
+};
 pub use self::failure::tell_failure;
 pub use self::reached::Reached;
 pub use self::request::Request;

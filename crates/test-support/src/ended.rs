@@ -140,7 +140,8 @@ impl World {
         starts.iter().map(|(_, what)| what.clone()).collect()
     }
 
-    fn paid(&self) -> usize {
+    /// Returns how many payments have begun.
+    pub fn paid(&self) -> usize {
         let starts = self.starts();
         starts.iter().filter(|what| *what == "tool pay").count()
     }

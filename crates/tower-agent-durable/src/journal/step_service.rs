@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use serde_json::value::to_raw_value;
 use tower::{Service, ServiceExt};
 use tower_agent::call::{
-    CallService, end_after_response, ending_after_response, is_waiting, stays_open,
+    CallService, end_after_response, ending_after_response, is_unmade, is_waiting, stays_open,
 };
 use tower_agent::context::EffectLog;
 use tower_agent::error::CallSite;
@@ -290,8 +290,8 @@ fn end_of<R: StepRequest>(
         Err(error) => match error.kind() {
             ErrorKind::Interrupted => End::Release,
             // Of the whole run, which asks nobody.
-            ErrorKind::Aborted | ErrorKind::Cancelled if error.is_ending() => {
-                if intent.is_repeatable {
+            kind if error.is_ending() && kind != ErrorKind::InvocationEnded => {
+                if intent.is_repeatable || is_unmade(request) {
                     End::Release
                 } else {
                     End::Leave

@@ -7,6 +7,7 @@ mod breaking;
 mod compositions;
 mod conformance;
 mod crossings;
+mod ended;
 mod fingerprints;
 mod full_disk;
 mod kill;
