@@ -4,6 +4,7 @@
 mod answers;
 mod callers;
 mod calls;
+mod cancelled;
 mod conformance;
 mod connections;
 mod everything;
