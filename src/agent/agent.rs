@@ -1,4 +1,3 @@
-use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -9,7 +8,7 @@ use futures_util::future::BoxFuture;
 use tower::Service;
 
 use super::explain::Explanation;
-use super::named_tools::KnownTools;
+use super::named_tools::{KnownTools, ToolNames};
 use super::outline::{Body, Outline};
 use super::shell::Shell;
 use super::stream::RunStream;
@@ -102,7 +101,7 @@ impl Agent {
     }
 
     /// Returns the tools that guards around this agent may name.
-    pub(super) fn known_tools(&self) -> &BTreeSet<Arc<str>> {
+    pub(super) fn known_tools(&self) -> &ToolNames {
         &self.0.known_tools.all
     }
 

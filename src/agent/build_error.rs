@@ -33,6 +33,17 @@ pub enum BuildError {
         /// The existing tools.
         known: Vec<Arc<str>>,
     },
+    /// A callback takes a tool for an agent, and it is none.
+    #[error(
+        "`{by}` takes tool `{tool}` for an agent of the run, and it is none: declare what it is, or \
+         make the tool with `Agent::into_tool`"
+    )]
+    NotAnAgent {
+        /// The name of the callback.
+        by: Cow<'static, str>,
+        /// The tool that it names.
+        tool: Arc<str>,
+    },
     /// One agent has a journal, which does not see the calls of its sub-agents.
     #[error(
         "agent `{0}` has a journal of its own, which its sub-agents lack; pass it to \

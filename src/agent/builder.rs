@@ -11,7 +11,7 @@ use super::build_error::BuildError;
 use super::explain::Target;
 use super::loop_config::{LoopConfig, StopWhen};
 use super::loop_state;
-use super::named_tools::{self, KnownTools};
+use super::named_tools::{self, KnownTools, ToolNames};
 use super::outline::{Body, Outline};
 use super::progress::Progress;
 use super::shell::{Shell, shell_setters};
@@ -290,15 +290,20 @@ impl AgentBuilder {
         // A tool like any other, for the checks below and for the outline.
         self.tools.extend(transfer::tool(&self.sub_agents));
         let outline = self.outline();
-        let mut own: BTreeSet<Arc<str>> = self.tools_of_runs.clone();
-        own.extend(
-            self.tools
-                .iter()
-                .map(|tool| tool.declaration().name().into()),
+        let mut own = ToolNames::new();
+        // What they are is known when a run brings them.
+        named_tools::add(
+            &mut own,
+            self.tools_of_runs.iter().map(|name| (&**name, true)),
         );
+        let declared = self.tools.iter().map(|tool| tool.declaration());
+        let declared = declared.map(|tool| (tool.name(), named_tools::is_agent(tool)));
+        named_tools::add(&mut own, declared);
         let mut all = own.clone();
-        all.extend(self.tools.iter().flat_map(Tool::inner_tools).cloned());
-        all.extend(self.sub_agents.iter().flat_map(Agent::known_tools).cloned());
+        let of_agents = self.tools.iter().map(Tool::inner_tools);
+        let of_agents = of_agents.chain(self.sub_agents.iter().map(Agent::known_tools));
+        let of_agents = of_agents.flatten().map(|(name, is)| (&**name, *is));
+        named_tools::add(&mut all, of_agents);
         let mut tool_set = ToolSet::new();
         for tool in self.tools {
             tool_set.insert(tool)?;
@@ -339,7 +344,7 @@ impl AgentBuilder {
         let stack = around.agent.in_agent(agent, rules);
         let mut brought = [named, of_tree].concat();
         // Checked again at the start of each run, which has to bring them.
-        brought.retain(|named| self.tools_of_runs.contains(&named.tool));
+        brought.retain(|named| named.as_agent || self.tools_of_runs.contains(&named.tool));
         Ok(Agent::new(AgentInner {
             max_iterations: self.max_iterations,
             known_tools: KnownTools { all, brought },

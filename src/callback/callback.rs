@@ -172,6 +172,15 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns the tools that the callback takes to be agents of the run, or its transfer to one.
+    /// Defaults to none.
+    ///
+    /// Building an agent fails if a tool with one of these names is another one, so that a guard does
+    /// not take the word of a tool for that of an agent. A name that no tool has is no error.
+    fn named_agents(&self) -> Vec<Arc<str>> {
+        Vec::new()
+    }
+
     /// Erases the type of the callback.
     #[doc(hidden)]
     fn erase(self) -> ArcCallback<R>
@@ -226,6 +235,10 @@ impl<R: Request> Callback<R> for ArcCallback<R> {
         self.get().named_tools()
     }
 
+    fn named_agents(&self) -> Vec<Arc<str>> {
+        self.get().named_agents()
+    }
+
     // Erased again, it would seem to have every hook: its own futures are of other types than
     // `NoHook`.
     fn erase(self) -> Self {
@@ -270,6 +283,10 @@ impl<R: Request, C: Callback<R>> Callback<R> for Arc<C> {
 
     fn named_tools(&self) -> Vec<Arc<str>> {
         (**self).named_tools()
+    }
+
+    fn named_agents(&self) -> Vec<Arc<str>> {
+        (**self).named_agents()
     }
 
     fn erase(self) -> ArcCallback<R> {
@@ -366,6 +383,10 @@ where
 
     fn named_tools(&self) -> Vec<Arc<str>> {
         self.callback.named_tools()
+    }
+
+    fn named_agents(&self) -> Vec<Arc<str>> {
+        self.callback.named_agents()
     }
 }
 

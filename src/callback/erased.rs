@@ -55,4 +55,8 @@ pub(super) trait Erased<R: Request>: Send + Sync {
     fn named_tools(&self) -> Vec<Arc<str>> {
         Vec::new()
     }
+
+    fn named_agents(&self) -> Vec<Arc<str>> {
+        Vec::new()
+    }
 }

@@ -93,12 +93,15 @@ impl<R: Request> Callbacks<R> {
     /// Returns the tools that the callbacks name.
     pub(crate) fn named_tools(&self) -> impl Iterator<Item = NamedTool> {
         self.as_slice().iter().flat_map(|callback| {
-            Callback::named_tools(callback)
-                .into_iter()
-                .map(|tool| NamedTool {
+            let named = |tools: Vec<Arc<str>>, as_agent| {
+                tools.into_iter().map(move |tool| NamedTool {
                     by: Callback::name(callback),
                     tool,
+                    as_agent,
                 })
+            };
+            let agents = named(Callback::named_agents(callback), true);
+            named(Callback::named_tools(callback), false).chain(agents)
         })
     }
 

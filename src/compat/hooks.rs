@@ -118,6 +118,12 @@ macro_rules! hooks {
             fn named_tools(&self) -> Vec<Arc<str>> {
                 Vec::new()
             }
+
+            /// Returns the tools that it takes to be agents; see [`Callback::named_agents`]. Defaults
+            /// to none.
+            fn named_agents(&self) -> Vec<Arc<str>> {
+                Vec::new()
+            }
         }
 
         // A new hook has a method for each call in `Hooks`, and is forwarded in the implementations
@@ -166,6 +172,10 @@ macro_rules! hooks {
 
                 fn named_tools(&self) -> Vec<Arc<str>> {
                     self.0.named_tools()
+                }
+
+                fn named_agents(&self) -> Vec<Arc<str>> {
+                    self.0.named_agents()
                 }
 
                 fn erase(self) -> ArcCallback<$R> {

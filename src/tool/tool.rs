@@ -1,5 +1,5 @@
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub struct Tool {
     layers: Vec<ToolLayer>,
     failure_message: Option<Cow<'static, str>>,
     /// The tools of the agents that implement it.
-    inner_tools: BTreeSet<Arc<str>>,
+    inner_tools: BTreeMap<Arc<str>, bool>,
 }
 
 /// Names the layers of tools, for people. Implemented where lists of callbacks are known, whose
@@ -129,7 +129,7 @@ impl Tool {
             service: BoxTool::leaf(service, name),
             layers: Vec::new(),
             failure_message: None,
-            inner_tools: BTreeSet::new(),
+            inner_tools: BTreeMap::new(),
         }
     }
 
@@ -212,7 +212,7 @@ impl Tool {
     }
 
     /// Records that an agent with these tools implements this tool.
-    pub(crate) fn with_inner_tools(mut self, tools: BTreeSet<Arc<str>>) -> Self {
+    pub(crate) fn with_inner_tools(mut self, tools: BTreeMap<Arc<str>, bool>) -> Self {
         // Part of the declaration, which is all that callbacks and layers of the caller see of the
         // tool.
         self.declaration = Arc::new(Arc::unwrap_or_clone(self.declaration).of_agent());
@@ -220,8 +220,9 @@ impl Tool {
         self
     }
 
-    /// Returns the tools of the agents that implement this tool.
-    pub(crate) fn inner_tools(&self) -> &BTreeSet<Arc<str>> {
+    /// Returns the tools of the agents that implement this tool, and whether those of each name are
+    /// agents.
+    pub(crate) fn inner_tools(&self) -> &BTreeMap<Arc<str>, bool> {
         &self.inner_tools
     }
 

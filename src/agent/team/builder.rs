@@ -8,7 +8,7 @@ use super::service::service;
 use crate::agent::agent::{Agent, AgentInner};
 use crate::agent::build_error::BuildError;
 use crate::agent::builder::check_members;
-use crate::agent::named_tools::{self, KnownTools};
+use crate::agent::named_tools::{self, KnownTools, ToolNames};
 use crate::agent::outline::{Body, Outline};
 use crate::agent::shell::{Shell, shell_setters};
 use crate::callback::{Bundle, Callback, LayerInner, Rules};
@@ -290,14 +290,18 @@ impl TeamBuilder {
         if let Some(0) = self.concurrency {
             return Err(BuildError::NoConcurrency(self.shell.name));
         }
-        let all = self
-            .members
+        let mut all = ToolNames::new();
+        let of_members = self.members.iter().flat_map(Agent::known_tools);
+        named_tools::add(&mut all, of_members.map(|(name, is)| (&**name, *is)));
+        let mut named: Vec<_> = self
+            .shell
+            .global
             .iter()
-            .flat_map(Agent::known_tools)
-            .cloned()
+            .flat_map(Bundle::named_tools)
             .collect();
-        let named = self.shell.global.iter().flat_map(Bundle::named_tools);
-        named_tools::check(named, &all)?;
+        named_tools::check(named.iter().cloned(), &all)?;
+        // Those that a run brings are known then.
+        named.retain(|named| named.as_agent);
         let outline = self.outline();
         let concurrency = self.most_at_once();
         let Self {
@@ -325,7 +329,7 @@ impl TeamBuilder {
             max_iterations: u32::MAX,
             known_tools: KnownTools {
                 all,
-                ..KnownTools::default()
+                brought: named,
             },
             explanation: outline.explain(&None, None),
             outline: Arc::new(outline),

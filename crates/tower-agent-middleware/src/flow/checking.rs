@@ -292,4 +292,10 @@ impl Callback<ToolRequest> for Checking {
     fn is_guard(&self) -> bool {
         true
     }
+
+    fn named_agents(&self) -> Vec<Arc<str>> {
+        let tools = self.0.tools.iter();
+        let agents = tools.filter(|(_, flow)| flow.is_agent);
+        agents.map(|(name, _)| name.clone()).collect()
+    }
 }

@@ -190,7 +190,10 @@ pub use self::rules::Rule;
 pub use self::seen::SeenCall;
 pub use self::settings::OnViolation;
 pub use self::vouch::label_message;
-pub(crate) use self::vouch::{is_guarded, note_shortened, note_shortened_answer, note_stands_for};
+pub(crate) use self::vouch::{
+    is_guarded, note_own_response, note_shortened, note_shortened_answer, note_shortened_response,
+    note_stands_for,
+};
 
 use self::agent::{InnermostAgent, OutermostAgent, label_of_answer};
 use self::book::Book;

@@ -73,8 +73,13 @@ impl Callback<ModelRequest> for OutermostReading {
         // failed.
         let is_given = sent.is_none() || response.is_given();
         let is_replayed = sent.is_none() && response.origin() == Origin::Replay;
+        // Or in place of what it has answered.
+        let is_others = match is_replayed {
+            true => is_given,
+            false => !reading.is_known_answer(response.message()),
+        };
         let mut sum = sent.unwrap_or_else(|| reading.sum.clone());
-        if is_given {
+        if is_others {
             sum.add(&Sum::of(self.settings.callbacks.clone()));
         }
         if is_replayed {
@@ -147,6 +152,17 @@ pub(super) struct InnermostReading(pub(super) Arc<FlowSettings>);
 impl Callback<ModelRequest> for InnermostReading {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         note_sent(&self.0, request)?;
+        Ok(Action::Continue)
+    }
+
+    async fn after(
+        &self,
+        request: &ModelRequest,
+        response: &ModelResponse,
+    ) -> Result<Action<ModelResponse>> {
+        if let Some(reading) = request.extensions().get::<Reading>() {
+            lock(&reading.answers).push(response.message().clone());
+        }
         Ok(Action::Continue)
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tower_agent::call::Request;
 use tower_agent::error::Result;
-use tower_agent::message::Messages;
+use tower_agent::message::{Message, Messages};
 use tower_agent::model::ModelRequest;
 
 use super::book::Book;
@@ -12,6 +12,7 @@ use super::history::{MessageOrigin, label_of};
 use super::run::{FlowRun, Reader};
 use super::settings::FlowSettings;
 use super::sum::Sum;
+use crate::lock::lock;
 
 /// The request of a model call before callbacks and layers could change it: an extension of the
 /// request.
@@ -22,6 +23,9 @@ pub(super) struct Reading {
     pub(super) sum: Sum,
     /// The label of the request as it was sent; `None` until it was. Of several attempts, all.
     pub(super) sent: Mutex<Option<Sum>>,
+    /// The answers of the model itself, of each attempt, and what guards of this crate have made of
+    /// them or say in their place.
+    pub(super) answers: Mutex<Vec<Message>>,
     /// The errors that the model itself has raised.
     pub(super) failures: Mutex<Vec<String>>,
 }
@@ -49,8 +53,14 @@ impl Reading {
             instructions: TextAddress::of(request.instructions()),
             sum,
             sent: Mutex::default(),
+            answers: Mutex::default(),
             failures: Mutex::default(),
         })
+    }
+
+    /// Returns whether the model itself has given this answer, or a guard of this crate.
+    pub(super) fn is_known_answer(&self, message: &Message) -> bool {
+        lock(&self.answers).iter().any(|known| known == message)
     }
 }
 

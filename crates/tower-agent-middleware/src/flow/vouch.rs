@@ -7,6 +7,7 @@ use tower_agent::model::ModelRequest;
 use super::agent::Asked;
 use super::label::Label;
 use super::reading::Reading;
+use crate::lock::lock;
 
 /// Messages that callbacks have added or changed, in order: an extension of a request that the
 /// guard is around.
@@ -70,6 +71,24 @@ pub(crate) fn note_shortened<'a>(
         .into_iter()
         .map(|(earlier, now)| (now.clone(), Voucher::StandsFor(vec![earlier.clone()])));
     vouch(request, shortened);
+}
+
+/// Records that a callback of this crate has hidden a part of a model's answer, and added nothing
+/// but words of its own.
+pub(crate) fn note_shortened_response(request: &ModelRequest, earlier: &Message, now: &Message) {
+    if let Some(reading) = request.extensions().get::<Reading>()
+        && reading.is_known_answer(earlier)
+    {
+        lock(&reading.answers).push(now.clone());
+    }
+}
+
+/// Records that a callback of this crate says something of the program's own in place of a model
+/// that has read the request.
+pub(crate) fn note_own_response(request: &ModelRequest, message: &Message) {
+    if let Some(reading) = request.extensions().get::<Reading>() {
+        lock(&reading.answers).push(message.clone());
+    }
 }
 
 /// Records the same of messages of an agent's response.

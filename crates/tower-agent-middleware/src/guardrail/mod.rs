@@ -69,6 +69,7 @@ pub use self::verdict::{IntoVerdict, OnTrip, Tripped, Verdict};
 
 use self::gate::Gate;
 use self::verdict::Seal;
+use crate::flow::note_own_response;
 use tower_agent::call::{CallService, Origin, Request};
 use tower_agent::callback::{Next, WrapService, wrap_model};
 use tower_agent::error::{Error, ErrorKind, Result};
@@ -350,6 +351,7 @@ fn in_place_of(
         answer = answer.without_tool_calls();
     }
     request.mark(&mut answer, replaced, origin);
+    note_own_response(request, answer.message());
     match replaced {
         Some(replaced) => answer
             .with_usage(replaced.usage())

@@ -6,7 +6,7 @@ use super::hide::{self, Replacements};
 use super::mapper::RedactMapper;
 use super::vault::Vault;
 use super::{Hider, Redact, UnknownPlaceholder};
-use crate::flow::{is_guarded, note_shortened, note_shortened_answer};
+use crate::flow::{is_guarded, note_shortened, note_shortened_answer, note_shortened_response};
 use crate::reveal::Reveals;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Bundle, Callback, Callbacks, Recovery};
@@ -263,6 +263,7 @@ impl Hidden for AgentRequest {
 impl Hidden for ModelRequest {
     fn hide(&self, response: &ModelResponse, hider: &Hider) -> Option<ModelResponse> {
         let message = hide::message(response.message(), &hider.change(self.tools()))?;
+        note_shortened_response(self, response.message(), &message);
         let mut response = response.clone();
         *response.message_mut() = message;
         Some(response)

@@ -2,6 +2,7 @@
 //! attacker: it has read untrusted content and does what that says.
 
 mod agents;
+mod anywhere;
 mod attacks;
 mod composed;
 mod labels;

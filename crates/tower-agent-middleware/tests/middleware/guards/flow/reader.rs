@@ -316,6 +316,7 @@ async fn a_tool_of_the_program_asks_nothing_by_its_name() {
                 Turn::from_text("Done."),
             ]);
             let flow = hiding().narrow_answers(100);
+            let flow = flow.tool("read_mail", ToolFlow::source().shown());
             let agent = assistant(&model, &log).tool(tool).global_callbacks(flow);
             agent.build().unwrap().run("?").await.unwrap();
             assert!(!read(&model.requests()).contains("SECRET"), "{name}");
