@@ -17,7 +17,7 @@ function request()
   local body = '{ "model": "m", "stream": ' .. stream
     .. ', "messages": [{ "role": "user", "content": "' .. text .. '" }] }'
   return wrk.format("POST", "/v1/chat/completions", {
-    ["authorization"] = "Bearer ada",
+    ["authorization"] = "Bearer sk-ada",
     ["content-type"] = "application/json",
   }, body)
 end

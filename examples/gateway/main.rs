@@ -7,10 +7,10 @@
 //! Then, in another terminal:
 //!
 //! ```text
-//! curl -N localhost:3001/v1/chat/completions -H 'authorization: Bearer ada' \
+//! curl -N localhost:3001/v1/chat/completions -H 'authorization: Bearer sk-ada' \
 //!     -H 'content-type: application/json' \
 //!     -d '{ "model": "m", "stream": true, "messages": [{ "role": "user", "content": "Hello." }] }'
-//! curl localhost:3001/metrics
+//! curl localhost:3002/metrics
 //! ```
 //!
 //! Everything between the two protocols is a stack of layers, in `stack.rs`. The two providers are
@@ -18,6 +18,7 @@
 //! figures.
 
 mod answer;
+mod connections;
 mod mock;
 mod request;
 mod server;
@@ -28,6 +29,7 @@ mod telemetry;
 use tokio::net::TcpListener;
 use tower_agent::BoxError;
 
+use self::connections::Limits;
 use self::settings::Settings;
 use self::telemetry::Telemetry;
 
@@ -47,16 +49,25 @@ async fn main() -> Result<(), BoxError> {
     }
     let telemetry = Telemetry::default();
     let model = stack::model(&providers, &settings, &telemetry)?;
+    let metrics = TcpListener::bind(settings.metrics).await?;
     let listener = TcpListener::bind(settings.address).await?;
     println!(
-        "http://{}/v1 in front of {providers:?}",
-        listener.local_addr()?
+        "http://{}/v1 in front of {providers:?}; the counts: http://{}/metrics",
+        listener.local_addr()?,
+        metrics.local_addr()?
     );
-    let app = server::app(model, settings.keys, telemetry);
-    Ok(axum::serve(server::at_once(listener), app)
-        .with_graceful_shutdown(async {
-            // Without a handler there is nothing to wait for.
-            let _ = tokio::signal::ctrl_c().await;
-        })
-        .await?)
+    let limits = Limits::default();
+    let app = server::app(model, settings.tenants, limits);
+    tokio::spawn(connections::serve(
+        metrics,
+        telemetry.app(),
+        limits,
+        std::future::pending(),
+    ));
+    connections::serve(listener, app, limits, async {
+        // Without a handler there is nothing to wait for.
+        let _ = tokio::signal::ctrl_c().await;
+    })
+    .await;
+    Ok(())
 }

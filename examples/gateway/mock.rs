@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use axum::serve::ListenerExt;
 use axum::{Json, Router};
 use futures::stream::{self, StreamExt};
 use serde_json::{Value, json};
@@ -31,7 +32,9 @@ pub(crate) async fn start(settings: MockSettings) -> Result<String, BoxError> {
 }
 
 pub(crate) async fn serve(listener: TcpListener, settings: MockSettings) -> io::Result<()> {
-    axum::serve(crate::server::at_once(listener), app(settings)).await
+    // Each piece as it comes.
+    let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
+    axum::serve(listener, app(settings)).await
 }
 
 fn app(settings: MockSettings) -> Router {

@@ -13,6 +13,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Unexpecte
 use serde_json::{Value, json};
 use tower_agent::message::{Image, MediaSource, ToolCall, ToolResult};
 use tower_agent::model::{ReasoningEffort, ResponseFormat, ToolChoice};
+use tower_agent::serve::is_public_url;
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Message, ModelRequest, Part, Role, Settings};
 
@@ -456,7 +457,9 @@ impl Content {
             .map(
                 |(index, part)| match (part.r#type, part.text, part.image_url) {
                     (PartKind::Text, Some(text), None) => Ok(Part::from_text(text)),
-                    (PartKind::ImageUrl, None, Some(image)) => Ok(image.read()),
+                    (PartKind::ImageUrl, None, Some(image)) => {
+                        image.read(&format!("{path}[{index}].image_url"))
+                    }
                     (kind, ..) => {
                         let why =
                             format!("a part of the type {kind:?} has just the field of its type");
@@ -469,14 +472,20 @@ impl Content {
 }
 
 impl ImageUrl {
-    fn read(self) -> Part {
+    fn read(self, path: &str) -> Result<Part, Refusal> {
+        // The provider fetches it, perhaps from this network, or with the key that all tenants
+        // share.
+        if !self.url.starts_with("data:image/") && !is_public_url(&self.url) {
+            let why = "it is neither a public `https` URL nor an image as `data:image/..`";
+            return Err(Refusal::new(format!("{path}.url"), why));
+        }
         let mut image = Image::new(MediaSource::url(self.url.clone()));
         if let Some(detail) = self.detail {
             // In the place of the field that the protocol would have without it.
             let url = json!({ "url": self.url, "detail": detail });
             image.provider.set(PROVIDER, json!({ "image_url": url }));
         }
-        Part::Image(image.into())
+        Ok(Part::Image(image.into()))
     }
 }
 

@@ -1,32 +1,37 @@
 //! The server: who may call, one call, and its answer as a whole or as a stream.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 
 use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, Request as HttpRequest, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::serve::{Listener, ListenerExt};
+use axum::routing::post;
 use axum::{Json, Router};
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, Stream, StreamExt};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tower::ServiceExt;
 use tower_agent::model::BoxModel;
+use tower_agent::serve::{Place, Places};
 use tower_agent::stream::EventStream;
 use tower_agent::{AgentRequest, Error, ErrorKind, ModelRequest, ModelResponse, Request, Result};
 use tower_agent_middleware::rate_limit::Exhausted;
 
 use crate::answer::{Chunks, completion};
+use crate::connections::Limits;
 use crate::request::{ChatRequest, Form, Refusal};
-use crate::stack::Tenant;
-use crate::telemetry::Telemetry;
+use crate::settings::Tenant;
+use crate::stack::TenantName;
+
+/// The calls at once.
+const CALLS: usize = 1000;
+
+/// The calls at once of one tenant.
+const CALLS_PER_TENANT: usize = 200;
 
 /// The events that may wait for a client.
 const CAPACITY: usize = 16;
@@ -34,43 +39,31 @@ const CAPACITY: usize = 16;
 #[derive(Clone)]
 struct Gateway {
     model: BoxModel,
-    keys: Arc<Vec<String>>,
-    telemetry: Telemetry,
+    tenants: Arc<[Tenant]>,
+    limits: Limits,
+    places: Places,
 }
 
-pub(crate) fn app(model: BoxModel, keys: Vec<String>, telemetry: Telemetry) -> Router {
+pub(crate) fn app(model: BoxModel, tenants: Vec<Tenant>, limits: Limits) -> Router {
     let gateway = Gateway {
         model,
-        keys: Arc::new(keys),
-        telemetry,
+        tenants: tenants.into(),
+        limits,
+        places: Places::new(CALLS, CALLS_PER_TENANT),
     };
     Router::new()
         .route("/v1/chat/completions", post(chat))
-        .route("/metrics", get(metrics))
         .with_state(gateway)
 }
 
-/// Sends each piece of a stream as it comes. The kernel would wait for the client to confirm the
-/// piece before, which takes 40 ms.
-pub(crate) fn at_once(listener: TcpListener) -> impl Listener<Addr = SocketAddr> {
-    listener.tap_io(|connection| {
-        if let Err(error) = connection.set_nodelay(true) {
-            eprintln!("pieces may be late: {error}");
-        }
-    })
-}
-
-async fn metrics(State(gateway): State<Gateway>) -> String {
-    gateway.telemetry.text()
-}
-
-async fn chat(
-    State(gateway): State<Gateway>,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
-    let Some(tenant) = gateway.tenant(&headers) else {
+async fn chat(State(gateway): State<Gateway>, request: HttpRequest) -> Response {
+    let headers = request.headers();
+    let Some(tenant) = gateway.tenant(headers) else {
         return problem(StatusCode::UNAUTHORIZED, "unknown key", None);
+    };
+    let place = match gateway.places.take(&tenant) {
+        Ok(place) => place,
+        Err(full) => return problem(StatusCode::TOO_MANY_REQUESTS, &full.to_string(), None),
     };
     let is_json = headers
         .get(header::CONTENT_TYPE)
@@ -79,9 +72,15 @@ async fn chat(
         let why = "the body is not `application/json`";
         return problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, why, None);
     }
-    let body = match body {
-        Ok(body) => body,
-        Err(rejection) => return problem(rejection.status(), &rejection.body_text(), None),
+    // After the key: a stranger cannot make the server read.
+    let body = Bytes::from_request(request, &());
+    let body = match timeout(gateway.limits.body, body).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(rejection)) => return problem(rejection.status(), &rejection.body_text(), None),
+        Err(_) => {
+            let why = "the body did not arrive in time";
+            return problem(StatusCode::REQUEST_TIMEOUT, why, None);
+        }
     };
     let request = match ChatRequest::from_json(&body) {
         Ok(request) => request,
@@ -92,24 +91,32 @@ async fn chat(
         Ok(request) => request,
         Err(refusal) => return refused(&refusal),
     };
-    match gateway.answer(tenant, request, form).await {
+    match gateway.answer(tenant, place, request, form).await {
         Ok(response) => response,
         Err(error) => failure(&error),
     }
 }
 
 impl Gateway {
-    /// Returns the tenant that a key belongs to: here each has one, and is named by it.
-    fn tenant(&self, headers: &HeaderMap) -> Option<String> {
+    /// Returns the name of the tenant that a key belongs to.
+    fn tenant(&self, headers: &HeaderMap) -> Option<Arc<str>> {
         let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
         let key = value.strip_prefix("Bearer ")?;
-        let mut keys = self.keys.iter();
-        keys.find(|known| *known == key).cloned()
+        let mut tenants = self.tenants.iter();
+        let tenant = tenants.find(|tenant| is_same(&tenant.key, key))?;
+        Some(tenant.name.clone())
     }
 
-    async fn answer(&self, tenant: String, request: ModelRequest, form: Form) -> Result<Response> {
+    /// Answers a call, which has its place until it is over.
+    async fn answer(
+        &self,
+        tenant: Arc<str>,
+        place: Place,
+        request: ModelRequest,
+        form: Form,
+    ) -> Result<Response> {
         // A run of its own for each call, with its tenant.
-        let run = AgentRequest::conversation([]).with_extension(Tenant(tenant));
+        let run = AgentRequest::conversation([]).with_extension(TenantName(tenant));
         let run = run.context().clone();
         let request = request.with_context(run.clone());
         let Form::Stream { with_usage } = form else {
@@ -123,7 +130,8 @@ impl Gateway {
         // Nothing is sent before the first piece: until then a failure has a status of its own.
         let first = body.next().await.transpose()?.unwrap_or_default();
         let first = stream::iter([Ok(first)]);
-        let body = first.chain(body).map(|piece| {
+        let body = first.chain(body).map(move |piece| {
+            let _place = &place;
             // A client has read a part of the answer: it is told in the stream.
             Ok::<_, Infallible>(piece.unwrap_or_else(|error| line(&described(&error))))
         });
@@ -174,6 +182,13 @@ fn body(
             }
         }
     })
+}
+
+/// Compares keys in a time that does not tell how much of them is right.
+fn is_same(known: &str, given: &str) -> bool {
+    let pairs = known.bytes().zip(given.bytes());
+    let differs = pairs.fold(0, |differs, (known, given)| differs | (known ^ given));
+    known.len() == given.len() && differs == 0
 }
 
 fn line(chunk: &Value) -> Bytes {

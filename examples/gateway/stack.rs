@@ -1,5 +1,6 @@
 //! The stack of layers: all that this gateway does to a call.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tower::ServiceBuilder;
@@ -17,11 +18,11 @@ use tower_agent_providers::openai::OpenAi;
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
 
-/// Whose call it is: typed data of each run.
-pub(crate) struct Tenant(pub(crate) String);
+/// The name of the tenant whose call it is: typed data of each run.
+pub(crate) struct TenantName(pub(crate) Arc<str>);
 
 pub(crate) fn tenant(run: &RunContext) -> Result<String> {
-    Ok(run.extension::<Tenant>()?.0.clone())
+    Ok(run.extension::<TenantName>()?.0.to_string())
 }
 
 pub(crate) fn model(

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use axum::Router;
+use axum::routing::get;
 use tower_agent::call::Origin;
 use tower_agent::callback::Outcome;
 use tower_agent::{Action, Callback, ErrorKind, ModelRequest, ModelResponse, Request, Result};
@@ -58,6 +60,13 @@ fn name(kind: ErrorKind) -> String {
 }
 
 impl Telemetry {
+    /// Returns the server of the counts, for a port of its own.
+    pub(crate) fn app(&self) -> Router {
+        let telemetry = self.clone();
+        let text = move || async move { telemetry.text() };
+        Router::new().route("/metrics", get(text))
+    }
+
     /// Returns all counts as text.
     pub(crate) fn text(&self) -> String {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,12 +2,15 @@
 
 #[path = "../../../../examples/gateway/answer.rs"]
 mod answer;
+#[path = "../../../../examples/gateway/connections.rs"]
+mod connections;
 #[path = "../../../../examples/gateway/mock.rs"]
 mod mock;
 mod refused;
 #[path = "../../../../examples/gateway/request.rs"]
 mod request;
 mod sdk;
+mod secure;
 #[path = "../../../../examples/gateway/server.rs"]
 mod server;
 // A test sets what the program reads from its environment.
@@ -19,6 +22,7 @@ mod stack;
 #[path = "../../../../examples/gateway/telemetry.rs"]
 mod telemetry;
 
+use std::future::pending;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -32,6 +36,7 @@ use async_openai::types::chat::{
 use futures::StreamExt;
 use tokio::net::TcpListener;
 
+use self::connections::Limits;
 use self::settings::{MockSettings, Settings};
 use self::telemetry::Telemetry;
 
@@ -39,23 +44,35 @@ const WORDS: usize = 20;
 
 /// Starts a gateway in front of these providers, and returns its address.
 async fn start(providers: Vec<String>, requests_per_minute: u64) -> String {
+    let limits = Limits::default();
+    start_within(providers, requests_per_minute, limits).await.0
+}
+
+/// Starts a gateway with these limits, and returns its address and what it counts.
+async fn start_within(
+    providers: Vec<String>,
+    requests_per_minute: u64,
+    limits: Limits,
+) -> (String, Telemetry) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
+    let pairs = ["ada=sk-ada", "grace=sk-grace"].map(str::to_owned);
     let settings = Settings {
         is_mock: false,
         mock: mock_settings(),
         address,
+        metrics: address,
         providers: providers.clone(),
         provider_key: None,
-        keys: vec!["ada".into(), "grace".into()],
+        tenants: settings::tenants(&pairs).unwrap(),
         requests_per_minute,
         hedge_after: Duration::from_secs(60),
     };
     let telemetry = Telemetry::default();
     let model = stack::model(&providers, &settings, &telemetry).unwrap();
-    let app = server::app(model, settings.keys, telemetry);
-    tokio::spawn(async move { axum::serve(server::at_once(listener), app).await });
-    format!("http://{address}/v1")
+    let app = server::app(model, settings.tenants, limits);
+    tokio::spawn(connections::serve(listener, app, limits, pending()));
+    (format!("http://{address}/v1"), telemetry)
 }
 
 fn mock_settings() -> MockSettings {
@@ -90,7 +107,7 @@ fn request(text: &str) -> CreateChatCompletionRequest {
 #[tokio::test]
 async fn a_whole_answer_is_read_with_its_tokens() {
     let address = start(mocks().await, 1000).await;
-    let chat = client(&address, "ada");
+    let chat = client(&address, "sk-ada");
     let answer = chat.chat().create(request("Hello.")).await.unwrap();
     let choice = &answer.choices[0];
     assert_eq!(
@@ -105,7 +122,7 @@ async fn a_whole_answer_is_read_with_its_tokens() {
 #[tokio::test]
 async fn a_stream_is_read_in_pieces_and_says_the_same() {
     let address = start(mocks().await, 1000).await;
-    let chat = client(&address, "ada");
+    let chat = client(&address, "sk-ada");
     let mut streamed = request("Hello.");
     streamed.stream_options = Some(ChatCompletionStreamOptions {
         include_usage: Some(true),
@@ -151,12 +168,12 @@ async fn a_key_that_is_not_known_is_refused() {
 async fn a_tenant_beyond_its_limit_reads_429_and_the_others_go_on() {
     // The next one of a minute would have to wait a minute.
     let address = start(mocks().await, 1).await;
-    let chat = client(&address, "ada");
+    let chat = client(&address, "sk-ada");
     chat.chat().create(request("One.")).await.unwrap();
     // The client would wait as long as it is told to, and try again.
     let refused = reqwest::Client::new()
         .post(format!("{address}/chat/completions"))
-        .bearer_auth("ada")
+        .bearer_auth("sk-ada")
         .json(&request("Two."))
         .send()
         .await
@@ -166,7 +183,7 @@ async fn a_tenant_beyond_its_limit_reads_429_and_the_others_go_on() {
     // An equal request costs nothing, and another tenant has its own limit.
     let again = chat.chat().create(request("One.")).await.unwrap();
     assert_eq!(again.usage.unwrap().total_tokens, 0);
-    let other = client(&address, "grace");
+    let other = client(&address, "sk-grace");
     other.chat().create(request("Two.")).await.unwrap();
 }
 
@@ -178,7 +195,7 @@ async fn a_provider_that_is_down_is_not_seen_by_the_client() {
     providers.push(format!("http://{}/v1", closed.local_addr().unwrap()));
     drop(closed);
     let address = start(providers, 1000).await;
-    let chat = client(&address, "ada");
+    let chat = client(&address, "sk-ada");
     for number in 0..20 {
         let text = format!("Question {number}.");
         let answer = chat.chat().create(request(&text)).await.unwrap();
@@ -189,7 +206,7 @@ async fn a_provider_that_is_down_is_not_seen_by_the_client() {
 #[tokio::test]
 async fn a_setting_that_would_be_lost_is_refused() {
     let address = start(mocks().await, 1000).await;
-    let chat = client(&address, "ada");
+    let chat = client(&address, "sk-ada");
     let mut unknown = request("Hello.");
     unknown.logprobs = Some(true);
     let error = chat.chat().create(unknown).await.unwrap_err();

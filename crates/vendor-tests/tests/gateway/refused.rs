@@ -7,7 +7,7 @@ use crate::{mocks, start};
 
 async fn post(address: &str, body: &Value) -> Response {
     let request = Client::new().post(format!("{address}/chat/completions"));
-    let request = request.bearer_auth("ada").json(body);
+    let request = request.bearer_auth("sk-ada").json(body);
     request.send().await.unwrap()
 }
 
@@ -192,7 +192,7 @@ async fn what_is_no_json_is_refused() {
     let address = start(mocks().await, 1000).await;
     let send = |kind: &'static str, body: &'static str| {
         let request = Client::new().post(format!("{address}/chat/completions"));
-        let request = request.bearer_auth("ada").header("content-type", kind);
+        let request = request.bearer_auth("sk-ada").header("content-type", kind);
         request.body(body).send()
     };
     for body in ["", "{", "[]", "{\"model\":\"m\",\"messages\":[]} x"] {

@@ -12,7 +12,7 @@ import openai
 import pydantic
 
 gateway, provider = sys.argv[1:]
-client = openai.OpenAI(base_url=gateway, api_key="ada", max_retries=0)
+client = openai.OpenAI(base_url=gateway, api_key="sk-ada", max_retries=0)
 numbers = iter(range(1000))
 
 TOOL = {
