@@ -10,13 +10,13 @@ const ACCOUNT_DOMAINS: [&str; 5] = [
 /// Domains that mean another host in each network.
 const LOCAL_DOMAINS: [&str; 5] = ["home.arpa", "internal", "lan", "local", "localhost"];
 
-/// Returns whether a client may name a URL, for an image, audio or a document: it is `https`, and its
-/// host is a name on the internet at which no provider keeps files.
+/// Returns whether a client may name a URL, for an image, audio or a document: it is `https`, and
+/// its host is a name on the internet at which no provider keeps files.
 ///
 /// A provider fetches it, with the key of the server's account, or from the server's own network if
-/// the model runs there. So a URL must lead nowhere that a stranger could not read as well. The form
-/// is stricter than that of browsers: a URL that two parsers read in two ways is refused, and so is
-/// every address.
+/// the model runs there. So a URL must lead nowhere that a stranger could not read as well. The
+/// form is stricter than that of browsers: a URL that two parsers read in two ways is refused, and
+/// so is every address.
 ///
 /// ```
 /// use tower_agent::serve::is_public_url;

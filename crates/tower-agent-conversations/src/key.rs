@@ -5,13 +5,8 @@ use serde::{Deserialize, Serialize};
 use tower_agent::context::ConversationId;
 use tower_agent::{AgentRequest, RunContext};
 
+use crate::bounds;
 use crate::error::StoreError;
-
-/// The maximum length of the name of an application or a user, in bytes.
-pub(crate) const MAX_NAME: usize = 512;
-
-/// The maximum length of the id of a conversation, in bytes.
-const MAX_ID: usize = 1024;
 
 /// Identifies a conversation.
 ///
@@ -79,9 +74,9 @@ impl ConversationKey {
     ///
     /// Fails with [`StoreError::Id`](crate::StoreError::Id).
     pub fn check(&self) -> Result<(), StoreError> {
-        StoreError::check_id("application of the conversation", &self.app, MAX_NAME)?;
-        StoreError::check_id("user of the conversation", &self.user, MAX_NAME)?;
-        StoreError::check_id("id of the conversation", &self.id, MAX_ID)
+        StoreError::check_id("application of the conversation", &self.app, bounds::NAME)?;
+        StoreError::check_id("user of the conversation", &self.user, bounds::NAME)?;
+        StoreError::check_id("id of the conversation", &self.id, bounds::ID)
     }
 }
 

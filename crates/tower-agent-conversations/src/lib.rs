@@ -88,6 +88,7 @@
 )]
 
 mod accepted;
+mod bounds;
 mod busy;
 mod cache;
 mod entry;

@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::error::StoreError;
-use crate::key::{ConversationKey, MAX_NAME};
+use crate::bounds::NAME;
+use crate::key::ConversationKey;
 use crate::policy::Policy;
 
 /// A query for [`list`](crate::ConversationStore::list): which conversations, and where the page
@@ -120,8 +121,8 @@ impl ConversationQuery {
     /// Fails with [`StoreError::Id`].
     pub fn check(&self) -> Result<(), StoreError> {
         let text = |id: &Option<Arc<str>>| id.clone().unwrap_or_default();
-        StoreError::check_id("application", &text(&self.app), MAX_NAME)?;
-        StoreError::check_id("user", &text(&self.user), MAX_NAME)
+        StoreError::check_id("application", &text(&self.app), NAME)?;
+        StoreError::check_id("user", &text(&self.user), NAME)
     }
 }
 

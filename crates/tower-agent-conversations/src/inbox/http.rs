@@ -20,21 +20,13 @@ use tower_agent::error::{BoxError, Resolution};
 use tower_service::Service;
 
 use super::Inbox;
+use crate::bounds::{BODY, BODY_TIME, PAGE};
 use crate::key::ConversationKey;
 use crate::query::{ConversationInfo, ConversationQuery};
 use crate::question::Question;
 use crate::refusal::{Refusal, RefusalKind};
 use crate::roles::Roles;
 use crate::time::{millis, time};
-
-/// The maximum size of a body, in bytes.
-const MAX_BODY: usize = 1 << 20;
-
-/// The time in which a body has to arrive.
-const BODY_TIME: Duration = Duration::from_secs(30);
-
-/// The number of conversations on one page, if the request names none, and the maximum.
-const PAGE: u32 = 100;
 
 /// An [`Inbox`] over HTTP, for a staff's page or program: `GET` lists the open questions, `POST`
 /// answers one.
@@ -253,7 +245,7 @@ async fn read<B>(body: B) -> Result<Bytes, Failure>
 where
     B: http_body::Body<Error: Into<BoxError>>,
 {
-    let body = Limited::new(body, MAX_BODY).collect();
+    let body = Limited::new(body, BODY).collect();
     let Ok(body) = tokio::time::timeout(BODY_TIME, body).await else {
         let why = format!("the body did not arrive within {BODY_TIME:?}");
         return Err(Failure::invalid(StatusCode::REQUEST_TIMEOUT, why));

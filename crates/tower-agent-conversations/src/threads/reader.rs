@@ -3,8 +3,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The maximum number of devices of a thread that are told apart.
-const MOST: usize = 32;
+use crate::bounds::DEVICES;
 
 /// A device that reads a thread, as its mark says.
 #[derive(Clone, Debug)]
@@ -77,7 +76,7 @@ impl Readers {
         // The device that has been away longest falls back to its mark, by which it has received
         // less.
         let marked = self.0.iter().position(|reader| !reader.id.is_empty());
-        if let Some(oldest) = marked.filter(|_| self.0.len() > MOST) {
+        if let Some(oldest) = marked.filter(|_| self.0.len() > DEVICES) {
             self.0.remove(oldest);
         }
     }
