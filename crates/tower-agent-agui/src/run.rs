@@ -25,7 +25,7 @@ use tower_agent::agent::BoxAgent;
 use tower_agent::callback::LayerInner;
 use tower_agent::error::{Error, ErrorKind, Result, panic_message};
 use tower_agent::stream::{self, EventKind};
-use tower_agent_conversations::{Begun, Progress, Roles, ThreadRun};
+use tower_agent_conversations::{Begun, Roles, RunProgress, ThreadRun};
 use tracing::span::EnteredSpan;
 
 /// A run as a stream of events for the client; created by [`AgUi::run`](super::AgUi::run).
@@ -165,7 +165,7 @@ impl ActiveRun {
         };
         // Translated first, so that its form for the client is saved with it. It is not sent before
         // the save is made.
-        if progress == Progress::Running && self.stack.is_none() {
+        if progress == RunProgress::Running && self.stack.is_none() {
             self.translate(event);
             self.keep(progress);
             return None;
@@ -186,7 +186,7 @@ impl ActiveRun {
         }
     }
 
-    fn keep(&mut self, progress: Progress) {
+    fn keep(&mut self, progress: RunProgress) {
         self.catch_up();
         self.kept.keep(&*lock(&self.run.shown), progress);
     }
@@ -259,7 +259,7 @@ impl ActiveRun {
     }
 
     fn fail(&mut self, error: RunError) {
-        self.keep(Progress::Cut);
+        self.keep(RunProgress::Cut);
         if let Some(sealed) = self.take_sealed() {
             drop(self.order.push(sealed, &mut self.out));
         }
@@ -296,7 +296,7 @@ impl ActiveRun {
         self.out.reverse();
         if self.order.is_over() {
             // No further event of the agent can be emitted.
-            self.keep(Progress::Cut);
+            self.keep(RunProgress::Cut);
             self.kept.stop();
         }
     }
@@ -322,7 +322,7 @@ impl ActiveRun {
     /// of a run that broke off; until a save succeeds, the run keeps the thread.
     fn lose(&mut self, error: &(dyn std::error::Error + 'static)) {
         tracing::error!(error = %error.to_string().escape_debug(), "failed to save the progress of a run");
-        self.keep(Progress::Cut);
+        self.keep(RunProgress::Cut);
         let message = "the progress of this run could not be saved, so it was stopped";
         let error = RunError::new(message).with_code("thread_store");
         if !self.order.is_over() {
@@ -335,7 +335,7 @@ impl ActiveRun {
 
     /// Handles the end of the agent's events.
     fn finish(&mut self) {
-        self.keep(Progress::Cut);
+        self.keep(RunProgress::Cut);
         self.kept.stop();
         match self.end.take() {
             // The end is always sent, whatever callbacks return.
@@ -478,7 +478,7 @@ impl Drop for ActiveRun {
     /// Saves the progress, also of a run whose stream is not read to its end.
     fn drop(&mut self) {
         let _entered = self.enter();
-        self.keep(Progress::Cut);
+        self.keep(RunProgress::Cut);
         self.kept.stop();
     }
 }

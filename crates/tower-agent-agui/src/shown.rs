@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tower_agent::message::{IdPart, Message, Part, Role, ToolCall, ToolResult};
-use tower_agent_conversations::{Progress, ShownForm, ShownMessage};
+use tower_agent_conversations::{RunProgress, ShownForm, ShownMessage};
 
 use crate::conversation::{self, Conversation};
 use crate::wire::{self, Content, MessageKind};
@@ -17,7 +17,7 @@ pub(super) fn form(
     shown: &Conversation,
     id: &str,
     message: &Message,
-    progress: Progress,
+    progress: RunProgress,
 ) -> ShownForm {
     let messages = shown.messages();
     let is_inner = |message: &wire::Message| message.subagent_run_id.is_some();
@@ -46,7 +46,7 @@ pub(super) fn form(
     let (Some(first), Some(last)) = (positions.first(), positions.last()) else {
         return ShownForm::Hidden;
     };
-    if progress != Progress::Running {
+    if progress != RunProgress::Running {
         // No transcript has the messages of subagents, so they are stored with those beside them.
         let before = messages[..*first].iter().rev();
         let start = first - before.take_while(|message| is_inner(message)).count();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tower_agent::error::Resolution;
 use tower_agent::message::Part;
 use tower_agent_conversations::{
-    ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, InputPart, Progress, Refusal,
-    RefusalKind, Roles, ShownForm, Threads,
+    ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, InputPart, Refusal,
+    RefusalKind, Roles, RunProgress, ShownForm, Threads,
 };
 
 use crate::conversation::{self, Conversation};
@@ -137,7 +137,7 @@ impl ClientView for Conversation {
             })
     }
 
-    fn shown(&self, id: &str, message: &tower_agent::Message, progress: Progress) -> ShownForm {
+    fn shown(&self, id: &str, message: &tower_agent::Message, progress: RunProgress) -> ShownForm {
         shown::form(self, id, message, progress)
     }
 }

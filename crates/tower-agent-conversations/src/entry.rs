@@ -1,10 +1,10 @@
 use crate::error::StoreError;
 use crate::json::to_json;
 use crate::policy::Policy;
-use crate::threads::Entry;
+use crate::threads::LogItem;
 
 /// Returns the message of a stored entry, as JSON, for a journal that refers to it. An entry of a
-/// thread may have none.
+/// thread may have none, as one that says that a run began.
 ///
 /// # Errors
 ///
@@ -13,6 +13,8 @@ pub fn message_of_entry(kind: &str, entry: &str) -> Result<Option<String>, Store
     if kind != Policy::Thread.kind() {
         return Ok(Some(entry.to_owned()));
     }
-    let entry: Entry = serde_json::from_str(entry).map_err(StoreError::data)?;
+    let LogItem::Entry(entry) = LogItem::read(entry)? else {
+        return Ok(None);
+    };
     entry.message.map(|message| to_json(&message)).transpose()
 }

@@ -132,8 +132,8 @@ pub use self::sessions::{
 pub use self::store::{Append, ConversationStore, StoredConversation};
 pub use self::threads::{
     Begun, ClientCall, ClientInput, ClientMessage, ClientRole, ClientView, InterruptIds, Keeper,
-    MissedMessage, Progress, Save, Saving, SealKey, SealKeys, ShownForm, ShownMessage, ShownThread,
-    Thread, ThreadRequest, ThreadRun, ThreadService, Threads,
+    MissedMessage, RunProgress, Save, Saving, SealKey, SealKeys, ShownForm, ShownMessage,
+    ShownThread, Thread, ThreadRequest, ThreadRun, ThreadService, Threads,
 };
 
 /// The README's example, so that it compiles.

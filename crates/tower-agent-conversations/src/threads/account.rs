@@ -7,8 +7,9 @@ use tower_agent::message::{IdPart, MediaSource, Message, MessageId, Part, Role};
 
 use super::allowed::Allowed;
 use super::client::{ClientCall, ClientMessage, ClientRole};
+use super::log_entry::{Entry, Speaker};
 use super::shown::ShownForm;
-use super::thread::{Entry, Speaker, Thread};
+use super::thread::Thread;
 use super::urls::Urls;
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 

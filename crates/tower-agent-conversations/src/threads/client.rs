@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tower_agent::error::Resolution;
 use tower_agent::message::{Message, Messages, Part};
 
-use super::progress::Progress;
+use super::progress::RunProgress;
 use super::shown::ShownForm;
 use crate::refusal::Refusal;
 use crate::roles::Roles;
@@ -187,7 +187,7 @@ pub trait ClientView {
 
     /// Returns the form in which the client has the message of the transcript with this id: other
     /// devices of the user receive it in this form. Defaults to [`Hidden`](ShownForm::Hidden).
-    fn shown(&self, _id: &str, _message: &Message, _progress: Progress) -> ShownForm {
+    fn shown(&self, _id: &str, _message: &Message, _progress: RunProgress) -> ShownForm {
         ShownForm::Hidden
     }
 }
@@ -224,7 +224,7 @@ impl ClientView for Messages {
         std::iter::empty()
     }
 
-    fn shown(&self, _: &str, _: &Message, _: Progress) -> ShownForm {
+    fn shown(&self, _: &str, _: &Message, _: RunProgress) -> ShownForm {
         ShownForm::Whole
     }
 }

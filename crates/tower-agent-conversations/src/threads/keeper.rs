@@ -10,13 +10,15 @@ use tower_agent::stream::EventKind;
 
 use super::client::ClientView;
 use super::interrupt_ids::InterruptIds;
-use super::progress::Progress;
+use super::log::is_of_run;
+use super::log_entry::{Entry, SentCall, Speaker};
+use super::progress::RunProgress;
 use super::reader::Mark;
 use super::saving::Saving;
 use super::seal::SealKeys;
 use super::shown::ShownForm;
 use super::stored::ThreadLease;
-use super::thread::{Asked, Entry, OpenInterrupt, SentCall, Speaker, Thread, is_of_run};
+use super::thread::{Asked, OpenInterrupt, Thread};
 use crate::key::ConversationKey;
 use crate::time::now;
 
@@ -136,14 +138,14 @@ impl Keeper {
         checkpoint: Checkpoint,
         state: Map<String, Value>,
         client: &impl ClientView,
-        progress: Progress,
+        progress: RunProgress,
     ) -> Save {
         let mut thread = self.thread(checkpoint, client, progress);
         match &self.keeping {
             Keeping::Store(lease) => {
                 // A sealed thread has none: its client has the state, and nobody else reads it.
                 thread.state = state;
-                Save::Store(lease.save(thread, progress != Progress::Running))
+                Save::Store(lease.save(thread, progress != RunProgress::Running))
             }
             Keeping::Sealed(keys) => {
                 thread.version += 1;
@@ -156,11 +158,11 @@ impl Keeper {
         &mut self,
         checkpoint: Checkpoint,
         client: &impl ClientView,
-        progress: Progress,
+        progress: RunProgress,
     ) -> Thread {
         // The last save starts from the beginning of the run: what the client has of a message may
         // have changed since the message was saved.
-        let is_last = progress != Progress::Running;
+        let is_last = progress != RunProgress::Running;
         let Saved {
             mut thread,
             mut calls,
@@ -169,7 +171,7 @@ impl Keeper {
             calls: LatestCalls::default(),
         });
         // The client of a sealed thread has its answer, which counts once.
-        let goes_on_elsewhere = progress == Progress::Cut
+        let goes_on_elsewhere = progress == RunProgress::Cut
             && self.is_refused
             && matches!(self.keeping, Keeping::Store(_))
             && self.base.checkpoint().is_untouched_in(&checkpoint);
@@ -183,10 +185,10 @@ impl Keeper {
         let Checkpoint { mut head, messages } = checkpoint;
         self.add(&mut thread, &mut calls, &messages, client, progress);
         // A run that broke off may have its answer again, so its interrupts stay.
-        if progress != Progress::Cut {
+        if progress != RunProgress::Cut {
             thread.open.clear();
         }
-        if progress == Progress::Ended {
+        if progress == RunProgress::Ended {
             for interrupt in head.interrupts.drain(..) {
                 let id = self.interrupt_ids.of(&interrupt.id);
                 thread.open.push(OpenInterrupt { id, interrupt });
@@ -203,14 +205,14 @@ impl Keeper {
             }
         }
         if let Some(device) = &self.device
-            && (progress == Progress::Ended || !device.is_behind)
+            && (progress == RunProgress::Ended || !device.is_behind)
         {
             thread.readers.set(&device.mark, thread.log.len());
         }
         thread.head = head;
         thread.updated_at = now();
         // So it is if this save is the last one.
-        thread.is_cut = progress != Progress::Ended;
+        thread.is_cut = progress != RunProgress::Ended;
         if !is_last {
             self.saved = Some(Saved {
                 thread: thread.clone(),
@@ -227,7 +229,7 @@ impl Keeper {
         latest_calls: &mut LatestCalls,
         messages: &Messages,
         client: &impl ClientView,
-        progress: Progress,
+        progress: RunProgress,
     ) {
         let old = thread.branch.clone();
         let old = old.indices();
@@ -286,7 +288,7 @@ impl Keeper {
             latest_calls.note(thread, index);
         }
         branch.extend(known);
-        if progress == Progress::Cut {
+        if progress == RunProgress::Cut {
             for half in self.broken_off(messages, client) {
                 branch.push(thread.push(half));
             }
@@ -301,7 +303,7 @@ impl Keeper {
         id: Option<&str>,
         message: &Message,
         client: &impl ClientView,
-        progress: Progress,
+        progress: RunProgress,
     ) -> ShownForm {
         match (&self.keeping, id) {
             (Keeping::Store(_), Some(id)) => client.shown(id, message, progress),
@@ -318,7 +320,7 @@ impl Keeper {
             let is_in = |message: &Message| message.id().is_some_and(|own| *own == *id);
             if is_of_run(id, &self.name) && !text.is_empty() && !messages.iter().any(is_in) {
                 let half = Message::assistant(text).with_id(id);
-                let shown = self.shown(Some(id), &half, client, Progress::Cut);
+                let shown = self.shown(Some(id), &half, client, RunProgress::Cut);
                 let entry = Entry::new(Some(id.into()), Speaker::Assistant, half);
                 entries.push(entry.shown_as(shown));
             }
@@ -332,7 +334,7 @@ impl Keeper {
         calling: Option<usize>,
         message: &Message,
         client: &impl ClientView,
-        progress: Progress,
+        progress: RunProgress,
     ) -> Entry {
         let id = message.id().map(MessageId::to_shared);
         match message.role() {

@@ -1,16 +1,15 @@
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use tower_agent::message::{Message, MessageId};
 
 use super::list::List;
-use super::thread::{Entry, Speaker};
+use super::log_entry::{Entry, Speaker};
 use crate::error::StoreError;
 use crate::json::to_json;
 use crate::names::Names;
 
 /// The characters that follow a run's name in the ids of its messages.
-pub(crate) const AFTER_RUN: [char; 3] = ['-', '+', '/'];
+const AFTER_RUN: [char; 3] = ['-', '+', '/'];
 
 /// The longest name of a run: a longer id than 1024 bytes is refused, and a number may follow it.
 const LONGEST_RUN: usize = 1024 + 21;
@@ -27,12 +26,31 @@ pub(crate) struct Log {
 }
 
 /// The beginning of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct RunMark {
+#[derive(Clone, Debug, PartialEq)]
+struct RunMark {
     /// The prefix of the ids of its messages.
     name: Arc<str>,
     /// The number of entries before it.
     after: usize,
+}
+
+/// An item as it is stored.
+#[derive(Debug)]
+pub(crate) enum LogItem {
+    Entry(Entry),
+    /// The name of one. As JSON it is a string.
+    Run(Arc<str>),
+}
+
+impl LogItem {
+    pub(crate) fn read(item: &str) -> Result<Self, StoreError> {
+        let item = if item.starts_with('"') {
+            serde_json::from_str(item).map(Self::Run)
+        } else {
+            serde_json::from_str(item).map(Self::Entry)
+        };
+        item.map_err(StoreError::data)
+    }
 }
 
 impl Log {
@@ -175,15 +193,22 @@ impl Log {
         Ok(items)
     }
 
-    /// Adds an item as it is stored: a run is a string.
+    /// Adds an item as it is stored.
     pub(crate) fn read(&mut self, item: &str) -> Result<(), StoreError> {
-        if item.starts_with('"') {
-            self.begin_run(serde_json::from_str(item).map_err(StoreError::data)?);
-        } else {
-            self.push(serde_json::from_str(item).map_err(StoreError::data)?);
+        match LogItem::read(item)? {
+            LogItem::Run(name) => self.begin_run(name),
+            LogItem::Entry(entry) => {
+                self.push(entry);
+            }
         }
         Ok(())
     }
+}
+
+/// Returns whether an id is that of a message of the run with this name.
+pub(crate) fn is_of_run(id: &str, run: &str) -> bool {
+    id.strip_prefix(run)
+        .is_some_and(|number| number.starts_with(AFTER_RUN))
 }
 
 #[cfg(test)]

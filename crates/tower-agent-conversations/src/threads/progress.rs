@@ -1,7 +1,7 @@
 /// The progress of a run when it is saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Progress {
+pub enum RunProgress {
     /// It goes on.
     Running,
     /// It completed, or was interrupted.

@@ -12,11 +12,12 @@ use super::allowed::Allowed;
 use super::answers::Answers;
 use super::client::{ClientInput, ClientMessage};
 use super::entry_set::EntrySet;
+use super::log_entry::{Entry, Speaker};
 use super::reader::Mark;
 use super::results::Results;
 use super::sent::Sent;
 use super::shown::MissedMessage;
-use super::thread::{Answered, Entry, OpenInterrupt, Speaker, Thread};
+use super::thread::{Answered, OpenInterrupt, Thread};
 use super::urls::Urls;
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 

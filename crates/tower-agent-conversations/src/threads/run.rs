@@ -13,7 +13,7 @@ use super::Begun;
 use super::client::ClientView;
 use super::interrupt_ids::InterruptIds;
 use super::keeper::{Keeper, Save};
-use super::progress::Progress;
+use super::progress::RunProgress;
 use super::saving::Saving;
 use super::shown::MissedMessage;
 use crate::error::StoreError;
@@ -117,25 +117,25 @@ impl ThreadRun {
     /// Returns with which progress to [keep](Self::keep) the run before this event is sent. `None`
     /// for one that the client may have before.
     #[must_use]
-    pub fn save_before(&mut self, event: &EventKind) -> Option<Progress> {
+    pub fn save_before(&mut self, event: &EventKind) -> Option<RunProgress> {
         match event {
             EventKind::RunFinished { .. } | EventKind::RunInterrupted { .. } => {
-                Some(Progress::Ended)
+                Some(RunProgress::Ended)
             }
             EventKind::RunFailed { error } => {
                 self.keeper.note_error(error);
-                Some(Progress::Cut)
+                Some(RunProgress::Cut)
             }
             event => self
                 .keeper
                 .must_save_before(event)
-                .then_some(Progress::Running),
+                .then_some(RunProgress::Running),
         }
     }
 
     /// Starts to save the progress, with what the client has of it: once more after the earlier
     /// saves, until the run has ended. Does nothing once the agent is [stopped](Self::stop).
-    pub fn keep(&mut self, client: &impl ClientView, progress: Progress) {
+    pub fn keep(&mut self, client: &impl ClientView, progress: RunProgress) {
         if let Some(checkpoint) = self.unkept() {
             self.save(checkpoint, client, progress);
         }
@@ -147,9 +147,9 @@ impl ThreadRun {
         Some(agent.checkpoint())
     }
 
-    fn save(&mut self, checkpoint: Checkpoint, client: &impl ClientView, progress: Progress) {
+    fn save(&mut self, checkpoint: Checkpoint, client: &impl ClientView, progress: RunProgress) {
         // Before the save has ended: a run ends once, and dropping it must not save another end.
-        self.is_kept = progress != Progress::Running;
+        self.is_kept = progress != RunProgress::Running;
         let state = self.context.state().snapshot();
         match self.keeper.keep(checkpoint, state, client, progress) {
             Save::Sealed(sealed) => self.sealed = sealed,
@@ -199,7 +199,7 @@ impl ThreadRun {
     }
 
     /// Keeps the progress for a client that has all messages of the run, each whole.
-    fn keep_whole(&mut self, progress: Progress) {
+    fn keep_whole(&mut self, progress: RunProgress) {
         if let Some(checkpoint) = self.unkept() {
             let messages = checkpoint.messages.clone();
             self.save(checkpoint, &messages, progress);
@@ -230,7 +230,7 @@ impl Stream for ThreadRun {
         let _entered = self.span.clone().entered();
         if let Err(error) = ready!(self.poll_saved(cx)) {
             self.held = None;
-            self.keep_whole(Progress::Cut);
+            self.keep_whole(RunProgress::Cut);
             self.stop();
             return Poll::Ready(Some(Err(error)));
         }
@@ -241,7 +241,7 @@ impl Stream for ThreadRun {
             return Poll::Ready(None);
         };
         let Some(event) = ready!(agent.poll_next_unpin(cx)) else {
-            self.keep_whole(Progress::Cut);
+            self.keep_whole(RunProgress::Cut);
             return self.poll_saved(cx).map(|saved| saved.err().map(Err));
         };
         if let Some(progress) = self.save_before(&event.kind) {
@@ -258,7 +258,7 @@ impl Drop for ThreadRun {
     fn drop(&mut self) {
         let _entered = self.span.clone().entered();
         // Before the agent goes: the checkpoint is its.
-        self.keep_whole(Progress::Cut);
+        self.keep_whole(RunProgress::Cut);
         self.agent = None;
         if let Some(saving) = self.saving.take() {
             saving.detach();

@@ -11,11 +11,12 @@ use super::allowed::Allowed;
 use super::answers::{Answers, Said};
 use super::client::{ClientMessage, ClientRole};
 use super::entry_set::EntrySet;
+use super::log_entry::{Entry, Speaker};
 use super::reader::Mark;
 use super::repeat::{Repeat, Repeats};
 use super::results::Results;
 use super::shown::ShownForm;
-use super::thread::{Entry, Speaker, Thread};
+use super::thread::Thread;
 use super::urls::Urls;
 use crate::refusal::{InputPart, Refusal, RefusalKind};
 

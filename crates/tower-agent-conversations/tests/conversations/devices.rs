@@ -7,7 +7,7 @@ use test_support::store::EndedLeases;
 use tower_agent::message::{Message, Messages, Role};
 use tower_agent::testing::Turn;
 use tower_agent_conversations::{
-    Begun, ClientInput, ClientView, ConversationKey, MemoryConversations, Progress, RefusalKind,
+    Begun, ClientInput, ClientView, ConversationKey, MemoryConversations, RefusalKind, RunProgress,
     Save, SealKey, ShownMessage, Thread, Threads,
 };
 
@@ -128,7 +128,7 @@ async fn cut(mut begun: Begun) {
     save(
         begun
             .keeper
-            .keep(checkpoint, Map::new(), &messages, Progress::Cut),
+            .keep(checkpoint, Map::new(), &messages, RunProgress::Cut),
     )
     .await;
 }
@@ -192,7 +192,7 @@ async fn what_the_client_does_not_have_is_not_shown() {
     save(
         begun
             .keeper
-            .keep(checkpoint, Map::new(), &Deaf, Progress::Ended),
+            .keep(checkpoint, Map::new(), &Deaf, RunProgress::Ended),
     )
     .await;
     assert_eq!(shown(&threads).await, ["Hello."]);
@@ -233,7 +233,7 @@ async fn a_message_that_was_changed_since_is_shown_as_the_client_has_it() {
         save(
             begun
                 .keeper
-                .keep(checkpoint, Map::new(), &messages, Progress::Ended),
+                .keep(checkpoint, Map::new(), &messages, RunProgress::Ended),
         )
         .await;
         assert_eq!(shown(&threads).await, ["Hello.", "It is 1234."]);

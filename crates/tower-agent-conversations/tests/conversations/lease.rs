@@ -14,7 +14,7 @@ use tower_agent::message::Messages;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Checkpoint, Error, ErrorKind};
 use tower_agent_conversations::{
-    Begun, ClientInput, ConversationStore, MemoryConversations, Progress, Refusal, RefusalKind,
+    Begun, ClientInput, ConversationStore, MemoryConversations, Refusal, RefusalKind, RunProgress,
     Save, Saving, SessionLayer, StoreError, Thread, Threads,
 };
 
@@ -38,7 +38,7 @@ fn last_save(begun: &mut Begun) -> Saving {
         Checkpoint::default(),
         Map::new(),
         &Messages::new(),
-        Progress::Ended,
+        RunProgress::Ended,
     );
     match saved {
         Save::Store(saving) => saving,

@@ -22,7 +22,7 @@ use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, Resolution, Tool};
 use tower_agent_conversations::{
     Append, ClientCall, ClientInput, ClientMessage, ClientRole, ConversationKey, ConversationStore,
-    InputPart, MemoryConversations, Progress, Refusal, RefusalKind, Save, SealKey, SessionLayer,
+    InputPart, MemoryConversations, Refusal, RefusalKind, RunProgress, Save, SealKey, SessionLayer,
     Thread, ThreadRun, Threads,
 };
 use tower_agent_middleware::approval::Approval;
@@ -412,7 +412,8 @@ async fn of_two_runs_of_a_thread_the_second_is_refused_until_the_first_is_saved(
     let mut keeper = begun.keeper;
     let checkpoint = begun.request.checkpoint();
     let messages = checkpoint.messages.clone();
-    let Save::Store(saving) = keeper.keep(checkpoint, Map::new(), &messages, Progress::Cut) else {
+    let Save::Store(saving) = keeper.keep(checkpoint, Map::new(), &messages, RunProgress::Cut)
+    else {
         panic!("the threads are in a store")
     };
     saving.detach();

@@ -7,7 +7,7 @@ use tower_agent::RunStream;
 use tower_agent::testing::Turn;
 use tower_agent_conversations::{
     ClientInput, ConversationKey, ConversationQuery, ConversationStore, MemoryConversations,
-    Progress, Save, StoreError, Thread, Threads,
+    RunProgress, Save, StoreError, Thread, Threads,
 };
 
 use crate::{Cashier, Plain};
@@ -40,7 +40,7 @@ async fn try_run(
     let state = Map::from_iter([("left".to_owned(), state)]);
     let save = begun
         .keeper
-        .keep(checkpoint, state, &messages, Progress::Ended);
+        .keep(checkpoint, state, &messages, RunProgress::Ended);
     let Save::Store(saving) = save else {
         panic!("it is kept in a store");
     };

@@ -7,7 +7,7 @@ use tower_agent::testing::Turn;
 use tower_agent::{BoxError, Resolution, RunStream};
 use tower_agent_conversations::{
     ClientInput, ConversationKey, ConversationQuery, ConversationStore, MemoryConversations,
-    Progress, Refusal, Save, SealKey, Threads,
+    Refusal, RunProgress, Save, SealKey, Threads,
 };
 
 use crate::{Cashier, Plain};
@@ -32,7 +32,7 @@ async fn run(threads: &Threads, key: ConversationKey, waits: bool) -> Result<(),
     let messages = checkpoint.messages.clone();
     let state = serde_json::Map::new();
     let keeper = &mut begun.keeper;
-    match keeper.keep(checkpoint, state, &messages, Progress::Ended) {
+    match keeper.keep(checkpoint, state, &messages, RunProgress::Ended) {
         Save::Store(saving) => Ok(saving.await?),
         other => panic!("{other:?}"),
     }

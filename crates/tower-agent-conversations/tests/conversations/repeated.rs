@@ -12,7 +12,7 @@ use tower_agent::{
     Agent, AgentBuilder, Error, Interrupt, Request, Resolution, RunStream, Tool, ToolRequest,
 };
 use tower_agent_conversations::{
-    ClientInput, InputPart, Progress, RefusalKind, Save, ShownMessage, Threads,
+    ClientInput, InputPart, RefusalKind, RunProgress, Save, ShownMessage, Threads,
 };
 
 use tower_agent_middleware::approval::Approval;
@@ -285,7 +285,7 @@ async fn an_answer_of_a_run_that_broke_off_can_be_repeated() {
     let messages = run.checkpoint().messages;
     let cut = begun
         .keeper
-        .keep(run.checkpoint(), Map::new(), &messages, Progress::Cut);
+        .keep(run.checkpoint(), Map::new(), &messages, RunProgress::Cut);
     drop(run);
     let Save::Store(saving) = cut else {
         panic!("{cut:?}")

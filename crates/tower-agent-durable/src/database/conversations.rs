@@ -100,7 +100,7 @@ const FIND: &str = "\
     WHERE app = $1 AND owner = $2 AND id = $3";
 
 const ENTRIES_AT: &str = "\
-    SELECT c.kind, e.position, e.entry FROM tower_agent_conversation_entries e \
+    SELECT c.kind, e.entry FROM tower_agent_conversation_entries e \
     JOIN tower_agent_conversations c ON c.row_id = e.conversation \
     WHERE e.conversation = $1 AND e.version <= $2 \
     AND (e.replaced_in IS NULL OR e.replaced_in > $2) ORDER BY e.position";
@@ -127,26 +127,19 @@ impl ConversationVersion {
         }))
     }
 
-    /// Returns the messages of its entries, as JSON, each with the position of the entry.
-    pub(crate) async fn messages(
-        self,
-        database: &dyn Sql,
-    ) -> Result<Vec<(i64, String)>, StoreError> {
+    /// Returns the messages of its entries, as JSON.
+    pub(crate) async fn messages(self, database: &dyn Sql) -> Result<Vec<String>, StoreError> {
         let rows = database.read(ENTRIES_AT, &self.values()).await?;
-        rows.iter()
-            .filter_map(|row| message(row).transpose())
-            .collect()
+        messages(&rows)
     }
 
     /// Returns the messages as [`messages`](Self::messages) does, in a transaction.
     pub(crate) async fn messages_in(
         self,
         tx: &mut dyn Transaction,
-    ) -> Result<Vec<(i64, String)>, StoreError> {
+    ) -> Result<Vec<String>, StoreError> {
         let rows = tx.fetch_all(ENTRIES_AT, &self.values()).await?;
-        rows.iter()
-            .filter_map(|row| message(row).transpose())
-            .collect()
+        messages(&rows)
     }
 
     fn values(self) -> [Value<'static>; 2] {
@@ -154,11 +147,13 @@ impl ConversationVersion {
     }
 }
 
-/// Returns the message of an entry, if it has one, with its position.
-fn message(row: &Row) -> Result<Option<(i64, String)>, StoreError> {
-    let message = message_of_entry(row.text("kind")?, row.text("entry")?)?;
-    let position = row.number("position")?;
-    Ok(message.map(|message| (position, message)))
+/// Returns the messages of these entries.
+fn messages(rows: &[Row]) -> Result<Vec<String>, StoreError> {
+    let mut messages = Vec::with_capacity(rows.len());
+    for row in rows {
+        messages.extend(message_of_entry(row.text("kind")?, row.text("entry")?)?);
+    }
+    Ok(messages)
 }
 
 /// The statements of one database, where they differ.

@@ -50,19 +50,18 @@ pub(super) struct RunMessages {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct SessionPart {
     conversation: ConversationVersion,
-    /// The positions of the entries. A thread has others in between, which are not of this
-    /// conversation.
-    entries: Vec<Range<i64>>,
+    /// Their places among the messages of the entries. A thread may have others in between, which
+    /// are not of this conversation.
+    entries: Vec<Range<usize>>,
 }
 
 impl SessionPart {
-    fn has(&self, position: i64) -> bool {
+    fn has(&self, position: usize) -> bool {
         self.entries.iter().any(|range| range.contains(&position))
     }
 
     fn length(&self) -> usize {
-        let lengths = self.entries.iter().map(|range| range.end - range.start);
-        usize::try_from(lengths.sum::<i64>()).unwrap_or(usize::MAX)
+        self.entries.iter().map(ExactSizeIterator::len).sum()
     }
 
     fn first(&self, length: usize) -> Self {
@@ -77,7 +76,7 @@ impl SessionPart {
         first
     }
 
-    fn push(&mut self, position: i64) {
+    fn push(&mut self, position: usize) {
         match self.entries.last_mut() {
             Some(range) if range.end == position => range.end += 1,
             _ => self.entries.push(position..position + 1),
@@ -216,13 +215,13 @@ impl RunMessages {
 
     fn collect(
         &self,
-        entries: Vec<(i64, String)>,
+        entries: Vec<String>,
         own: &[Row],
         name: &str,
     ) -> Result<Vec<String>, JournalError> {
         let mut texts = Vec::with_capacity(self.length);
         if let Some(part) = &self.session {
-            for (position, text) in entries {
+            for (position, text) in entries.into_iter().enumerate() {
                 if part.has(position) {
                     texts.push(text);
                 }
@@ -280,8 +279,9 @@ async fn shared_with(
     };
     let mut texts = texts.iter();
     let mut next = texts.next();
-    for (position, text) in conversation.messages(database).await? {
-        if Some(&text) == next {
+    let messages = conversation.messages(database).await?;
+    for (position, text) in messages.iter().enumerate() {
+        if Some(text) == next {
             part.push(position);
             next = texts.next();
         }
