@@ -166,9 +166,14 @@ fn sent_with(id: &MessageId) -> Option<Arc<str>> {
     index.parse::<usize>().is_ok().then(|| run.into())
 }
 
-/// Returns whether this request began the run that has claimed the session and stored these
+/// Returns whether this request is one of the run that has claimed the session and stored these
 /// messages, and may be made again.
-pub(super) fn is_of(claim: &Claim, request: &AgentRequest, stored: &Messages) -> bool {
+pub(super) fn is_of(
+    claim: &Claim,
+    request: &AgentRequest,
+    entries: &Settled,
+    stored: &Messages,
+) -> bool {
     // The run id alone is not enough: a caller may give it to another message. A claim stores the
     // request's messages last.
     let sent = request.messages();
@@ -176,7 +181,10 @@ pub(super) fn is_of(claim: &Claim, request: &AgentRequest, stored: &Messages) ->
     *claim.run == *request.context().run_id()
         // Without a journal, open calls may have been started, and would be made twice.
         && (claim.is_journaled || !claim.resumes)
-        && stored.range(from).eq(sent.iter())
+        // Or it has begun the run, which has gone on with an answer since: its journal says that
+        // this is another request, and the calls stay open for the one that the run has.
+        && (stored.range(from).eq(sent.iter())
+            || matches!(repeated(request, entries, stored), Some(Repeated::Open)))
 }
 
 impl SessionBody {

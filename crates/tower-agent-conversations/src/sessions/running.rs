@@ -75,7 +75,7 @@ impl Running {
             match head.claim {
                 Some(claim) if claim.until > now() => return Err(in_use(&key)),
                 // The same request after its process has died: its messages are stored.
-                Some(claim) if is_of(&claim, &request, &loaded.messages) => {
+                Some(claim) if is_of(&claim, &request, &entries, &loaded.messages) => {
                     *request.messages_mut() = Messages::new();
                     entry = Arrival::Again;
                     is_lost = claim.resumes;
