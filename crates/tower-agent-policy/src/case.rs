@@ -1,7 +1,10 @@
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use tower_agent::ToolResponse;
+use tower_agent::message::Messages;
 
 use crate::decide::{FlowFacts, Session};
 use crate::principal::Principal;
@@ -27,9 +30,82 @@ pub struct Case {
     pub(crate) flow: Option<FlowFacts>,
     pub(crate) app: Option<Value>,
     pub(crate) output: Option<(String, bool, Value)>,
+    place: String,
 }
 
 impl Case {
+    /// Returns the calls in the messages of a conversation, each with the number of those of the
+    /// tool before: those of a checkpoint, a session or a journal. Everything else is as in
+    /// [`new`](Self::new); set what the rules need.
+    ///
+    /// The messages have the arguments that the model wrote: what a person or a callback has made
+    /// of them is not known.
+    #[must_use]
+    pub fn of_messages(principal: &Principal, messages: &Messages) -> Vec<Self> {
+        let mut before: HashMap<Arc<str>, u32> = HashMap::new();
+        let mut cases = Vec::new();
+        for (number, message) in messages.iter().enumerate() {
+            for (index, call) in message.tool_calls().enumerate() {
+                let arguments = call.arguments.value().clone();
+                let count = before.entry(call.name.clone()).or_default();
+                let case = Self::new(principal.clone(), &*call.name, arguments).calls(*count);
+                *count += 1;
+                cases.push(Self {
+                    place: format!("m{number}.{index}"),
+                    ..case
+                });
+            }
+        }
+        cases
+    }
+
+    /// Returns the tool calls of a [recording](tower_agent::testing::recording::Recording), as
+    /// [`of_messages`](Self::of_messages) does with those of a conversation. The recording has to
+    /// be around the tools.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn of_recording(
+        principal: &Principal,
+        recording: &tower_agent::testing::recording::Recording,
+    ) -> Vec<Self> {
+        let mut before: HashMap<String, u32> = HashMap::new();
+        let mut cases = Vec::new();
+        for call in recording.calls() {
+            let (Some(tool), true) = (&call.site.name, call.site.kind == "tool") else {
+                continue;
+            };
+            let arguments = call.request.get("arguments").cloned();
+            let arguments = arguments.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+            let count = before.entry(tool.clone()).or_default();
+            let case = Self::new(principal.clone(), tool, arguments).calls(*count);
+            *count += 1;
+            cases.push(Self {
+                place: call.site.path.clone(),
+                ..case
+            });
+        }
+        cases
+    }
+
+    /// Returns the name of the tool.
+    #[must_use]
+    pub fn tool(&self) -> &str {
+        &self.tool
+    }
+
+    /// Returns the arguments.
+    #[must_use]
+    pub fn arguments(&self) -> &Value {
+        &self.arguments
+    }
+
+    /// Returns the place of the call in the conversation or the recording that it is from; empty
+    /// for a case that was made by hand.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
     /// Creates the first call of a tool in a run that begins at midnight of 1970-01-01, and is not
     /// streamed.
     #[must_use]
@@ -51,6 +127,7 @@ impl Case {
             flow: None,
             app: None,
             output: None,
+            place: String::new(),
         }
     }
 

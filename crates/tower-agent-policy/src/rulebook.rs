@@ -9,12 +9,12 @@ use tower_agent::Agent;
 use tower_agent::BoxError;
 use tower_agent::agent::{Explained, Explanation};
 use tower_agent::call::{Extensions, Request};
-use tower_agent::callback::Bundle;
+use tower_agent::callback::{Bundle, Callbacks};
 use tower_agent::tool::{ToolDeclaration, ToolRequest};
 use tower_agent_middleware::approval::Approval;
 
 use crate::case::Case;
-use crate::decide::{Facts, Output, Session};
+use crate::decide::{Facts, Output, Session, may_call};
 use crate::entities::{EntitySource, Source, entities_of};
 use crate::error::{PolicyError, Problem, nearest};
 use crate::guard::{Calls, Innermost, Mode, Shown};
@@ -97,6 +97,24 @@ impl Rulebook {
     #[must_use]
     pub fn observe(&self) -> Bundle {
         self.bundle(Mode::Observe)
+    }
+
+    /// Returns the guard of one tool that no agent calls, such as one that an MCP server serves: a
+    /// layer around it.
+    ///
+    /// ```
+    /// use tower_agent::Tool;
+    /// use tower_agent_policy::Rulebook;
+    ///
+    /// fn guarded(refund: Tool, rules: &Rulebook) -> Tool {
+    ///     refund.layer(rules.layer())
+    /// }
+    /// ```
+    #[must_use]
+    pub fn layer(&self) -> Callbacks<ToolRequest> {
+        Callbacks::new()
+            .with(Calls::new(self.clone(), Mode::Enforce))
+            .with(Innermost::new(self.clone(), Mode::Enforce))
     }
 
     fn bundle(&self, mode: Mode) -> Bundle {
@@ -195,6 +213,47 @@ impl Rulebook {
         let now = self.in_force();
         let shadow = now.shadow.as_ref()?;
         Some(self.decide_by(case, shadow))
+    }
+
+    /// Returns whether a model would be shown the tool of a case: `false` if the principal can have
+    /// no call of it made, whatever the arguments and the time.
+    #[must_use]
+    pub fn is_shown(&self, case: &Case) -> bool {
+        let requests = &self.0.requests;
+        let Some(tool) = requests.tools.get(&*case.tool) else {
+            return false;
+        };
+        let entities = entities_of(&case.principal, &case.entities, requests);
+        let principal = entity(case.principal.kind(), case.principal.id());
+        let (Ok(entities), Ok(principal)) = (entities, principal) else {
+            return false;
+        };
+        may_call(tool, &principal, &entities, &self.in_force().rules)
+    }
+
+    /// Returns the cases that the rules in force do not simply allow, with what they say: which of
+    /// last week's calls would this set have refused, or asked about?
+    ///
+    /// ```
+    /// use tower_agent::message::Messages;
+    /// use tower_agent_policy::{Case, Principal, Rulebook};
+    ///
+    /// fn review(rulebook: &Rulebook, user: Principal, conversation: &Messages) {
+    ///     for (case, ruling) in rulebook.not_allowed(Case::of_messages(&user, conversation)) {
+    ///         println!("{} of {}: {:?}", case.tool(), case.place(), ruling.verdict);
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn not_allowed(&self, cases: impl IntoIterator<Item = Case>) -> Vec<(Case, Ruling)> {
+        let mut found = Vec::new();
+        for case in cases {
+            let ruling = self.decide(&case);
+            if !ruling.is_allowed() {
+                found.push((case, ruling));
+            }
+        }
+        found
     }
 
     fn decide_by(&self, case: &Case, rules: &Rules) -> Ruling {

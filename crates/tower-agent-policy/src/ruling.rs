@@ -120,6 +120,34 @@ impl Ruling {
         }
     }
 
+    /// Panics unless it is allowed: for tests of rules.
+    #[track_caller]
+    #[expect(clippy::panic, reason = "it is an assertion")]
+    pub fn assert_allowed(&self) {
+        if !self.is_allowed() {
+            panic!("it is not allowed: {self:?}");
+        }
+    }
+
+    /// Panics unless it is refused, and this policy is among those that refuse it: for tests of
+    /// rules.
+    #[track_caller]
+    #[expect(clippy::panic, reason = "it is an assertion")]
+    pub fn assert_refused_by(&self, policy: &str) {
+        if self.refusal().is_none() || !self.policies.iter().any(|id| id == policy) {
+            panic!("it is not refused by `{policy}`: {self:?}");
+        }
+    }
+
+    /// Panics unless somebody of this role is asked: for tests of rules.
+    #[track_caller]
+    #[expect(clippy::panic, reason = "it is an assertion")]
+    pub fn assert_asks(&self, role: &str) {
+        if !self.asked_roles().iter().any(|asked| asked == role) {
+            panic!("`{role}` is not asked: {self:?}");
+        }
+    }
+
     /// Returns the text for the model about a refusal.
     pub(crate) fn text(&self, tool: &str, is_result: bool) -> String {
         if !self.tell.is_empty() {

@@ -102,6 +102,14 @@ impl Recording {
         self.shared.is_replay
     }
 
+    /// Returns the calls, in the order in which they began: for what looks at them without making
+    /// them again.
+    #[must_use]
+    pub fn calls(&self) -> Vec<RecordedCall> {
+        let state = lock(&self.shared.state);
+        state.calls.iter().map(|entry| entry.call.clone()).collect()
+    }
+
     /// Ends the recording: writes the file, or checks that the run was the recorded one.
     ///
     /// Call it at the end of every test. A recorded call that was dropped may be left out, since it
