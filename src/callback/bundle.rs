@@ -106,6 +106,16 @@ impl Bundle {
         self
     }
 
+    /// Adds a guard inside of every [`innermost_tool`](Self::innermost_tool) as well, wherever
+    /// either is registered: its `before` sees the arguments that the tool gets, and nothing
+    /// changes them afterwards. It must not change them to others itself; several are asked in the
+    /// order of registration.
+    #[must_use]
+    pub fn at_tool(mut self, guard: impl Callback<ToolRequest>) -> Self {
+        self.around.tool.callback_at(Position::AtTarget, guard);
+        self
+    }
+
     /// Adds a callback around the whole agent, outside every other callback and layer except those
     /// of a [journal](Self::journal), wherever the bundle is registered. Its `before` is the first
     /// to see the request, and its `after` and `on_error` are the last to see what leaves the call:

@@ -75,7 +75,7 @@ impl<R: Request> LayerInner<R> {
     /// Returns whether a call of this run meets nothing before its target: no callback, and no
     /// layer.
     pub(crate) fn is_bare(&self, context: &RunContext) -> bool {
-        let is_whole = self.from == Position::Journal && self.to == Position::Innermost;
+        let is_whole = self.from == Position::Journal && self.to == Position::LAST;
         is_whole && self.has_no_callbacks(context)
     }
 
@@ -203,7 +203,7 @@ impl<R: Request> LayerInner<R> {
 
     /// Returns whether the call does not belong to the run of an agent, although the stack does.
     fn is_outside_run(&self, context: &RunContext) -> bool {
-        self.to == Position::Innermost && context.path().is_empty()
+        self.to == Position::LAST && context.path().is_empty()
     }
 }
 
@@ -384,7 +384,7 @@ where
         }
         let (mut response, origin) = self.respond().await?;
         // The service's own response is marked by the inmost band, which is the first to see it.
-        if origin != Origin::Service || self.call.position != Some(Position::Innermost) {
+        if origin != Origin::Service || !self.call.position.is_some_and(Position::is_of_target) {
             self.call.request.mark(&mut response, None, origin);
         }
         let ending = self.context().endings().ending::<R>();
@@ -712,7 +712,7 @@ impl<R: Request> CallState<R> {
                     if !self.may_respond(index, "after", self.rules.after_responds) => {}
                 Ok(Action::Respond(mut replacement)) => {
                     // For everything outside, the response after the inmost band is the service's.
-                    if self.position != Some(Position::Innermost) {
+                    if !self.position.is_some_and(Position::is_of_target) {
                         if is_guard {
                             self.request.mark_guarded(&mut replacement);
                         }

@@ -28,9 +28,20 @@ pub(crate) enum Position {
     /// The callbacks that see the call as its target does, such as
     /// [`innermost_model`](super::Bundle::innermost_model).
     Innermost,
+    /// The guards that see what those have made of it, such as [`at_tool`](super::Bundle::at_tool).
+    /// The last position of all.
+    AtTarget,
 }
 
 impl Position {
+    /// The position inside all others.
+    pub(super) const LAST: Self = Self::AtTarget;
+
+    /// Returns whether callbacks there are part of the target for everything outside.
+    pub(super) fn is_of_target(self) -> bool {
+        matches!(self, Self::Innermost | Self::AtTarget)
+    }
+
     /// Returns the position in an agent of which a bundle is part, instead of its tree.
     pub(crate) fn own(self) -> Self {
         match self {

@@ -164,7 +164,7 @@ impl<R: Request> StackBuilder<R> {
     {
         let target = LayerInner {
             from: Position::Journal,
-            to: Position::Innermost,
+            to: Position::LAST,
             in_tree: Some(R::stack),
             ..LayerInner::bare(service)
         };

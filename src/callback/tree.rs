@@ -98,7 +98,9 @@ impl Tree {
     ) -> CallbackRules {
         match position {
             // For everything between them, these are part of the caller or of the service.
-            Some(Position::Outermost | Position::Innermost) => CallbackRules::DEFAULT,
+            Some(Position::Outermost | Position::Innermost | Position::AtTarget) => {
+                CallbackRules::DEFAULT
+            }
             Some(Position::Own) if band.own_rules.is_none() => Self::rules_in(context, R::CALL),
             _ => band.rules(),
         }

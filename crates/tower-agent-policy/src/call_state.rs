@@ -36,8 +36,10 @@ pub(crate) struct Known {
     pub(crate) is_refused: bool,
     /// A person has changed the arguments.
     pub(crate) is_edited: bool,
-    /// How often the call has reached its tool.
+    /// How often the call has come to the place around its tool.
     pub(crate) attempts: u32,
+    /// The tool was called.
+    pub(crate) is_made: bool,
 }
 
 /// A call that was let through.
@@ -75,7 +77,16 @@ impl CallState {
     /// Notes that the call may be made as it is now.
     pub(crate) fn allow(&self, request: &ToolRequest, number: u64) {
         let arguments = request.changed_arguments().cloned();
-        self.known().allowed = Some(Allowed { arguments, number });
+        let mut known = self.known();
+        known.allowed = Some(Allowed { arguments, number });
+        known.is_refused = false;
+    }
+
+    /// Notes that the guard has answered the call itself.
+    pub(crate) fn refuse(&self) {
+        let mut known = self.known();
+        known.allowed = None;
+        known.is_refused = true;
     }
 
     /// Notes that the call reaches its tool. Returns whether it does so as it was let through, for
@@ -147,21 +158,24 @@ pub(crate) fn kept(
     Ok(calls.get(&(key, context.step_path())).cloned())
 }
 
+/// A rulebook, and whether it is the part directly around the tool.
+pub(crate) type Counter = (GuardKey, bool);
+
 /// The number of a call among those of its tool: an extension of its request, for all rulebooks.
 #[derive(Clone)]
 pub(crate) struct Numbered(Arc<Number>);
 
 struct Number {
     counts: Counts,
-    /// The rulebook that has counted it.
-    owner: GuardKey,
+    /// The part that has counted it.
+    owner: Counter,
     is_made: AtomicBool,
 }
 
 impl Numbered {
     /// Counts the call, unless that is done.
     pub(crate) fn begin(
-        owner: GuardKey,
+        owner: Counter,
         request: &mut ToolRequest,
     ) -> Result<Counts, ValueTypeError> {
         if let Some(Self(number)) = request.extensions().get::<Self>() {
@@ -185,7 +199,7 @@ impl Numbered {
     }
 
     /// Takes the call back if it was not made.
-    pub(crate) fn end(owner: GuardKey, request: &ToolRequest) {
+    pub(crate) fn end(owner: Counter, request: &ToolRequest) {
         let Some(Self(number)) = request.extensions().get::<Self>() else {
             return;
         };

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use tower_agent::ToolResponse;
 use tower_agent::message::Messages;
+use tower_agent::{Role, ToolResponse};
 
 use crate::decide::{FlowFacts, Session};
 use crate::principal::Principal;
@@ -44,14 +44,18 @@ impl Case {
     pub fn of_messages(principal: &Principal, messages: &Messages) -> Vec<Self> {
         let mut before: HashMap<Arc<str>, u32> = HashMap::new();
         let mut cases = Vec::new();
-        for (number, message) in messages.iter().enumerate() {
+        // As the paths of calls number them.
+        let own = messages
+            .iter()
+            .filter(|message| message.role() == Role::Assistant);
+        for (number, message) in own.enumerate() {
             for (index, call) in message.tool_calls().enumerate() {
                 let arguments = call.arguments.value().clone();
                 let count = before.entry(call.name.clone()).or_default();
                 let case = Self::new(principal.clone(), &*call.name, arguments).calls(*count);
                 *count += 1;
                 cases.push(Self {
-                    place: format!("m{number}.{index}"),
+                    place: format!("m{}.{index}", number + 1),
                     ..case
                 });
             }

@@ -18,7 +18,8 @@ use tower_agent_middleware::flow::SeenCall;
 use crate::call_state::{CallState, GuardKey, Numbered, keep, kept};
 use crate::counts::{Counts, count, uncount};
 use crate::decide::{Facts, FlowFacts, Output, may_call};
-use crate::rulebook::{InForce, Rulebook};
+use crate::rulebook::Rulebook;
+use crate::rules::Rules;
 use crate::ruling::{RefusalReason, Ruling, RulingVerdict};
 use crate::schema::{KnownTool, entity};
 
@@ -180,11 +181,18 @@ impl Guard {
         let subject = self.subject(request).await;
         // Read after everything that takes time: a run decides by the rules that count now.
         let now = self.book.in_force();
+        // A set that names no result leaves those of permitted calls alone.
+        let is_about = |rules: &Rules| output.is_none() || self.is_about_result(request, rules);
         let subject = match subject {
             Ok(subject) => subject,
             Err(ruling) => {
+                let is_about = is_about(&now.rules);
                 return Ruled {
-                    ruling,
+                    ruling: if is_about {
+                        ruling
+                    } else {
+                        Ruling::allowed(Vec::new())
+                    },
                     shadow: None,
                     number: now.number,
                 };
@@ -203,11 +211,16 @@ impl Guard {
             app: subject.app.as_ref(),
             output,
         };
-        let ruling = facts.decide(&now.rules, requests);
-        let shadow = now.shadow.as_ref();
+        let decide = |rules: &Rules| {
+            if is_about(rules) {
+                facts.decide(rules, requests)
+            } else {
+                Ruling::allowed(Vec::new())
+            }
+        };
         Ruled {
-            ruling,
-            shadow: shadow.map(|rules| facts.decide(rules, requests)),
+            ruling: decide(&now.rules),
+            shadow: now.shadow.as_ref().map(decide),
             number: now.number,
         }
     }
@@ -217,19 +230,20 @@ impl Guard {
         &self,
         request: &mut ToolRequest,
         state: &CallState,
+        is_inner: bool,
     ) -> Result<Action<ToolResponse>> {
         if request.declaration().is_none() {
             let unknown = format!("unknown tool `{}`", request.name());
             return Err(Error::new(ErrorKind::UnknownTool, unknown));
         }
-        let counts = Numbered::begin(self.key(), request)?;
+        let counts = Numbered::begin((self.key(), is_inner), request)?;
         for _ in 0..MAX_EDITS {
             let ruled = self.rule(request, request.arguments(), counts, None).await;
             let roles = match &ruled.ruling.verdict {
                 RulingVerdict::Asked { roles } if self.mode == Mode::Enforce => roles.clone(),
                 RulingVerdict::Refused { .. } if self.mode == Mode::Enforce => {
                     self.tell(request, &ruled, None, false).await;
-                    state.known().is_refused = true;
+                    state.refuse();
                     let text = ruled.ruling.text(request.name(), false);
                     return Ok(Action::Respond(ToolResponse::error(text)));
                 }
@@ -249,7 +263,7 @@ impl Guard {
                 Ok(Answered::Edited) => state.known().is_edited = true,
                 Ok(Answered::Rejected(response)) => {
                     self.tell(request, &ruled, Some("rejected"), false).await;
-                    state.known().is_refused = true;
+                    state.refuse();
                     return Ok(Action::Respond(response));
                 }
                 Err(error) => {
@@ -262,7 +276,7 @@ impl Guard {
                 }
             }
         }
-        state.known().is_refused = true;
+        state.refuse();
         let text = format!("refused: `{}` was edited too often", request.name());
         Ok(Action::Respond(ToolResponse::error(text)))
     }
@@ -290,7 +304,8 @@ impl Guard {
         output: Output<'_>,
     ) -> Result<Option<String>> {
         let now = self.book.in_force();
-        if !self.is_about_results(request, &now) {
+        let mut sets = std::iter::once(&now.rules).chain(&now.shadow);
+        if !sets.any(|rules| self.is_about_result(request, rules)) {
             return Ok(None);
         }
         let arguments = match state {
@@ -306,15 +321,11 @@ impl Guard {
         Ok(is_refused.then(|| ruled.ruling.text(request.name(), true)))
     }
 
-    fn is_about_results(&self, request: &ToolRequest, now: &InForce) -> bool {
-        let Some(tool) = self.book.0.requests.tools.get(request.name()) else {
-            return false;
-        };
-        let mut sets = std::iter::once(&now.rules).chain(&now.shadow);
-        sets.any(|rules| {
-            let slice = rules.slice(&tool.result);
-            slice.is_some_and(|slice| slice.is_named)
-        })
+    /// Returns whether a set of rules names the results of this tool.
+    fn is_about_result(&self, request: &ToolRequest, rules: &Rules) -> bool {
+        let tool = self.book.0.requests.tools.get(request.name());
+        let slice = tool.and_then(|tool| rules.slice(&tool.result));
+        slice.is_some_and(|slice| slice.is_named)
     }
 
     /// Decides about a response that came before anything could be decided about the call.
@@ -435,7 +446,7 @@ impl Callback<ToolRequest> for Calls {
         if guard.is_too_early(request) {
             return Ok(Action::Continue);
         }
-        guard.decide(request, &state).await
+        guard.decide(request, &state, false).await
     }
 
     async fn after(
@@ -453,22 +464,24 @@ impl Callback<ToolRequest> for Calls {
             // What is shown of a result is asked about apart from the call.
             None => kept(guard.key(), context)?,
         };
-        let (is_decided, is_refused, is_edited) = match &state {
+        let (is_decided, is_own, is_edited) = match &state {
             Some(state) => {
                 let known = state.known();
                 let is_decided = known.is_refused || known.allowed.is_some();
-                (is_decided, known.is_refused, known.is_edited)
+                // Of several attempts one may have been made.
+                let is_own = known.is_refused && !known.is_made;
+                (is_decided, is_own, known.is_edited)
             }
             None => (false, false, false),
         };
         if !is_decided && let Some(text) = guard.judge_answered(request).await? {
             return Ok(Action::Respond(ToolResponse::error(text)));
         }
-        if is_refused {
-            return Ok(Action::Continue);
-        }
         if let Some(state) = &state {
             keep(guard.key(), context, state)?;
+        }
+        if is_own {
+            return Ok(Action::Continue);
         }
         let noted = if is_edited {
             guard.note_edit(request, response).await?
@@ -521,7 +534,7 @@ impl Callback<ToolRequest> for Calls {
     }
 
     fn on_end(&self, request: &ToolRequest, _: Outcome<'_, ToolResponse>) {
-        Numbered::end(self.0.key(), request);
+        Numbered::end((self.0.key(), false), request);
     }
 
     fn name(&self) -> Cow<'static, str> {
@@ -550,7 +563,7 @@ impl Callback<ToolRequest> for Innermost {
         }
         let state = CallState::begin(guard.key(), request);
         if !state.reach(request, guard.book.in_force().number) {
-            let action = guard.decide(request, &state).await?;
+            let action = guard.decide(request, &state, true).await?;
             if !matches!(action, Action::Continue) {
                 return Ok(action);
             }
@@ -561,6 +574,7 @@ impl Callback<ToolRequest> for Innermost {
             let _ = request.arguments_mut();
         }
         Numbered::make(request);
+        state.known().is_made = true;
         Ok(Action::Continue)
     }
 
@@ -577,6 +591,10 @@ impl Callback<ToolRequest> for Innermost {
             return Ok(Action::Respond(noted));
         }
         Ok(Action::Continue)
+    }
+
+    fn on_end(&self, request: &ToolRequest, _: Outcome<'_, ToolResponse>) {
+        Numbered::end((self.0.key(), true), request);
     }
 
     fn name(&self) -> Cow<'static, str> {

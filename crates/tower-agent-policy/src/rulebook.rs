@@ -120,7 +120,7 @@ impl Rulebook {
     fn bundle(&self, mode: Mode) -> Bundle {
         let bundle = Bundle::new()
             .outermost_tool(Calls::new(self.clone(), mode))
-            .innermost_tool(Innermost::new(self.clone(), mode));
+            .at_tool(Innermost::new(self.clone(), mode));
         match mode {
             Mode::Enforce => bundle.outermost_model(Shown(self.clone())),
             Mode::Observe => bundle,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use test_support::log::Log;
-use tower_agent::callback::before_tool;
+use tower_agent::callback::{Bundle, before_tool};
 use tower_agent::message::{Arguments, ToolCall};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, ModelResponse, Request, ToolRequest};
@@ -133,6 +133,29 @@ async fn arguments_that_a_callback_changes_are_decided_again() {
         seen.decisions(),
         ["allowed small-refunds", "refused: not_permitted"]
     );
+}
+
+/// As a redaction does, which puts the real text in the place of a placeholder there.
+#[tokio::test]
+async fn what_stands_directly_around_the_tool_is_decided_about_wherever_it_is_registered() {
+    for is_first in [true, false] {
+        let log = Log::default();
+        let change = || {
+            Bundle::new().innermost_tool(before_tool(|request: &mut ToolRequest| {
+                request.arguments_mut()["cents"] = json!(900);
+            }))
+        };
+        let agent = Agent::builder(calling([refund(1)])).tools(tools(&log));
+        let rules = rulebook(RULES).enforce();
+        let agent = if is_first {
+            agent.global_callbacks(change()).global_callbacks(rules)
+        } else {
+            agent.global_callbacks(rules).callbacks(change())
+        };
+        let seen = run(&agent.build().unwrap(), asked_by(&ANN)).await;
+        assert!(log.take().is_empty());
+        assert_eq!(seen.decisions()[1], "refused: not_permitted");
+    }
 }
 
 #[tokio::test]

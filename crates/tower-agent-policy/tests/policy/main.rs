@@ -1,6 +1,7 @@
 //! Rules of a business, decided at each tool call.
 
 mod by_hand;
+mod cost;
 mod deciding;
 mod flow;
 mod loading;
@@ -8,4 +9,6 @@ mod matrix;
 mod results;
 mod shown;
 mod sources;
+mod stacks;
+mod threads;
 mod world;

@@ -3,10 +3,10 @@
 use serde_json::json;
 use test_support::log::Log;
 use tower_agent::agent::ToolAnswer;
-use tower_agent::callback::{after_tool, before_tool};
+use tower_agent::callback::{after_tool, before_tool, wrap_tool};
 use tower_agent::testing::ScriptedModel;
 use tower_agent::{
-    Action, Agent, AgentBuilder, BoxError, Effect, Json, Message, Tool, ToolResponse,
+    Action, Agent, AgentBuilder, BoxError, Effect, Json, Message, Tool, ToolRequest, ToolResponse,
 };
 use tower_agent_policy::{Rulebook, RulebookBuilder};
 
@@ -158,4 +158,44 @@ async fn an_answer_of_somebody_else_is_refused_where_the_call_would_be() {
         assert_eq!(seen.events.len(), 1);
         assert!(log.take().is_empty());
     }
+}
+
+#[tokio::test]
+async fn a_shadow_set_about_results_withholds_none() {
+    let book = builder(&tools())
+        .rules("r", "permit(principal, action, resource);")
+        .shadow_rules(
+            "s",
+            r#"@id("new") forbid(principal, action in Action::"results:all", resource);"#,
+        )
+        .build()
+        .unwrap();
+    let model = calling([("read", json!({}))]);
+    let seen = run(&agent(&model, &book).build().unwrap(), asked_by(&ANN)).await;
+    assert_eq!(seen.results(), [SECRET]);
+    assert_eq!(seen.events[1]["decision"], "allowed");
+    assert_eq!(seen.events[1]["shadow"]["policies"], json!(["new"]));
+}
+
+/// The second of two attempts is refused, and what the first has brought is left.
+#[tokio::test]
+async fn what_an_attempt_has_brought_is_decided_about_although_the_next_is_refused() {
+    let model = calling([("read", json!({}))]);
+    let changing = rules().build().unwrap();
+    let book = changing.clone();
+    let twice = wrap_tool(move |request: ToolRequest, mut next| {
+        let changing = changing.clone();
+        async move {
+            let first = next.run(request.clone()).await;
+            let stricter =
+                format!("{RULES} forbid(principal, action == Action::\"read\", resource);");
+            changing.reload([("shop.cedar", stricter)]).unwrap();
+            next.run(request).await?;
+            first
+        }
+    });
+    let agent = agent(&model, &book).tool_layer(twice).build().unwrap();
+    run(&agent, asked_by(&ANN)).await;
+    let read = serde_json::to_string(model.requests()[1].messages()).unwrap();
+    assert!(!read.contains(SECRET), "{read}");
 }

@@ -1,0 +1,207 @@
+//! What went wrong elsewhere and has no place of its own in the other tests.
+
+use serde_json::json;
+use test_support::log::Log;
+use tower_agent::testing::recording::Recording;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Agent, AgentRequest, Effect, Tool};
+use tower_agent_durable::Sqlite;
+use tower_agent_durable::journal::Durable;
+use tower_agent_policy::{Case, Principal, RefusalReason};
+
+use crate::world::{ANN, asked_by, builder, calling, refund, rulebook, run, tools};
+
+/// Cedar leaves out a rule that cannot be evaluated: five of five gates stood open.
+#[tokio::test]
+async fn a_forbid_that_fails_is_no_permit_and_is_told() {
+    let log = Log::default();
+    let book = rulebook(
+        r#"@id("all") permit(principal, action, resource);
+           @id("gate") forbid(principal, action == Action::"refund", resource)
+           when { context.input.cents + 9223372036854775807 > 10 };"#,
+    );
+    let agent = Agent::builder(calling([refund(1)]))
+        .tools(tools(&log))
+        .global_callbacks(book.enforce())
+        .build()
+        .unwrap();
+    let seen = run(&agent, asked_by(&ANN)).await;
+    assert!(log.take().is_empty());
+    assert_eq!(seen.decisions(), ["refused: rule_failed"]);
+    assert_eq!(seen.events[0]["errors"], json!(["gate"]));
+}
+
+/// An engine that is registered and never asked.
+#[test]
+fn rules_that_no_tool_of_the_agent_can_meet_are_told() {
+    let log = Log::default();
+    let book =
+        rulebook(r#"permit(principal, action in [Action::"refund", Action::"look"], resource);"#);
+    let all = tools(&log);
+    let agent = |tools: Vec<Tool>| {
+        Agent::builder(ScriptedModel::new([]))
+            .tools(tools)
+            .global_callbacks(book.enforce())
+            .build()
+            .unwrap()
+    };
+    book.check_agent(&agent(all.clone())).unwrap();
+    let text = book
+        .check_agent(&agent(vec![all[0].clone()]))
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("a rule is about tool `look`"), "{text}");
+    let lock = agent([all, vec![log.tool("lock")]].concat());
+    let text = book.check_agent(&lock).unwrap_err().to_string();
+    assert!(text.contains("no rule can be about tool `lock`"), "{text}");
+    assert!(text.contains("the policy knows `look`"), "{text}");
+    // Of an agent inside as well.
+    let worker = Agent::builder(ScriptedModel::new([])).name("other");
+    let worker = worker.tool(log.tool("brew")).build().unwrap();
+    let boss = Agent::builder(ScriptedModel::new([])).sub_agent(worker);
+    let text = book
+        .check_agent(&boss.build().unwrap())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("`brew`") && !text.contains("transfer"),
+        "{text}"
+    );
+}
+
+/// A tool of others with the name of one that the rules are about.
+#[tokio::test]
+async fn a_tool_that_is_not_the_declared_one_is_refused() {
+    let log = Log::default();
+    let log_of_it = log.clone();
+    let other = Tool::function("look", "", move |_: serde_json::Value| {
+        log_of_it.note("look");
+        "done"
+    })
+    .effect(Effect::Mutating);
+    let agent = Agent::builder(calling([("look", json!({ "order": "o" }))]))
+        .tool(other)
+        .global_callbacks(rulebook("permit(principal, action, resource);").enforce())
+        .build()
+        .unwrap();
+    let seen = run(&agent, asked_by(&ANN)).await;
+    assert!(log.take().is_empty());
+    assert_eq!(seen.decisions(), ["refused: unknown_tool"]);
+}
+
+/// A stored call is not decided again: it was, and has had its effect. The next one is.
+#[tokio::test]
+async fn a_replayed_journal_decides_what_is_not_stored() {
+    let folder = std::env::temp_dir().join(format!("tower-agent-policy-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("runs.db");
+    let book = rulebook("@id(\"all\") permit(principal, action, resource);");
+    let log = Log::default();
+    let agent = async |model: &ScriptedModel| {
+        let journal = Sqlite::open(&file).await.unwrap();
+        Agent::builder(model.clone())
+            .tools(tools(&log))
+            .global_callbacks(Durable::new(journal))
+            .global_callbacks(book.enforce())
+            .build()
+            .unwrap()
+    };
+    let request = || asked_by(&ANN).with_run_id("run 1");
+    // The process dies in the second model call.
+    let model = ScriptedModel::new([Turn::tool("refund", refund(1).1), Turn::pending()]);
+    let first = agent(&model).await;
+    let mut dying = Box::pin(first.run(request()));
+    while model.requests().len() < 2 {
+        assert!(futures::poll!(&mut dying).is_pending());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(log.take(), ["refund o-1 1"]);
+    drop(dying);
+    // Meanwhile nothing is permitted.
+    book.reload([(
+        "shop.cedar",
+        "@id(\"closed\") forbid(principal, action, resource);",
+    )])
+    .unwrap();
+    let model = ScriptedModel::new([Turn::tool("refund", refund(2).1), Turn::from_text("done")]);
+    let second = agent(&model).await;
+    let seen = run(&second, request()).await;
+    assert!(log.take().is_empty());
+    assert_eq!(seen.decisions(), ["refused: forbidden closed"]);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Which of last week's calls would this set have refused?
+#[tokio::test]
+async fn rules_are_asked_about_calls_of_the_past() {
+    let log = Log::default();
+    let path = std::env::temp_dir().join(format!("tower-agent-policy-{}.json", std::process::id()));
+    let recording = Recording::record(&path);
+    let agent = Agent::builder(calling([refund(1), refund(900), refund(2), refund(3)]))
+        .tools(tools(&log))
+        .tool_layer(recording.clone())
+        .build()
+        .unwrap();
+    let response = agent.run(AgentRequest::new("?")).await.unwrap();
+    recording.finish().unwrap();
+    let ann = Principal::new("User", "ann").within("Role", "customer");
+    let tools = tools(&log);
+    let book = builder(&tools)
+        .rules(
+            "new.cedar",
+            r#"@id("small") permit(principal, action == Action::"refund", resource)
+               when { context.input.cents <= 500 && context.session.calls < 3 };
+               @id("large") forbid(principal, action == Action::"refund", resource)
+               when { context.input.cents > 500 };"#,
+        )
+        .build()
+        .unwrap();
+    let of_file = Recording::replay(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    for cases in [
+        Case::of_recording(&ann, &of_file),
+        Case::of_messages(&ann, response.messages()),
+    ] {
+        assert_eq!(cases.len(), 4);
+        let found = book.not_allowed(cases);
+        let [(large, ruling), (fourth, other)] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(
+            (large.tool(), &large.arguments()["cents"]),
+            ("refund", &json!(900))
+        );
+        assert!(large.place().ends_with("m2.0"), "{}", large.place());
+        ruling.assert_refused_by("large");
+        assert_eq!(fourth.arguments()["cents"], 3);
+        assert_eq!(other.refusal(), Some(RefusalReason::NotPermitted));
+    }
+}
+
+/// A tool that an MCP server serves has no agent around it.
+#[tokio::test]
+async fn a_tool_without_an_agent_has_the_layer() {
+    use tower::ServiceExt;
+    use tower_agent::message::ToolCall;
+    use tower_agent::{ToolRequest, ToolSet};
+
+    let log = Log::default();
+    let book = rulebook(
+        r#"permit(principal, action == Action::"refund", resource) when { context.input.cents < 5 };"#,
+    );
+    let mut set = ToolSet::new();
+    for tool in tools(&log) {
+        set.insert(tool.layer(book.layer())).unwrap();
+    }
+    for (cents, made) in [(1, vec!["refund o-1 1"]), (9, vec![])] {
+        let request = asked_by(&ANN);
+        let call = ToolCall::new("call_1", "refund", refund(cents).1);
+        let declaration = set.declaration("refund").cloned();
+        let call = ToolRequest::new(call)
+            .with_context(tower_agent::Request::context(&request).clone())
+            .with_declaration(declaration);
+        let response = set.clone().oneshot(call).await.unwrap();
+        assert_eq!(response.is_error(), made.is_empty());
+        assert_eq!(log.take(), made);
+    }
+}
