@@ -282,7 +282,7 @@ impl AgentBuilder {
     /// a [journal](Bundle::journal) is among the agent's own [callbacks](Self::callbacks).
     /// Callbacks inside a composed layer, such as a `ServiceBuilder` stack, are not checked.
     pub fn build(mut self) -> Result<Agent, BuildError> {
-        self.shell.check()?;
+        self.shell.settle()?;
         check_members(&self.sub_agents)?;
         if self.tool_concurrency == 0 {
             return Err(BuildError::NoToolConcurrency);

@@ -296,15 +296,20 @@ impl<'a> LoopState<'a> {
             Err(rejected) => rejected,
         };
         self.asked_again += 1;
+        self.ask_again(answer.id(), again, error).await;
+        Ok(None)
+    }
+
+    /// Adds a message that asks for another answer than the one with this id.
+    async fn ask_again(&mut self, answer: Option<&MessageId>, again: Message, error: Error) {
         // Its id says that it quotes the answer.
-        let id = answer.id().map(|id| id.part(IdPart::Repair));
+        let id = answer.map(|id| id.part(IdPart::Repair));
         self.transcript.push(again.with_optional_id(id.as_ref()));
         self.step = None;
         if self.turn.listeners().is_told() {
             let rejected = EventKind::AnswerRejected { error };
             self.turn.listeners().tell(rejected).await;
         }
-        Ok(None)
     }
 
     /// Returns what the tool calls of this turn need.
@@ -349,7 +354,13 @@ impl<'a> LoopState<'a> {
             self.ask_unseen().await
         };
         match result {
-            Ok(response) => {
+            Ok(mut response) => {
+                if let Some(again) = response.take_again() {
+                    let error = Error::new(ErrorKind::InvalidAnswer, "a callback asks again");
+                    let answer = response.message().id().cloned();
+                    boxed(|| self.ask_again(answer.as_ref(), again, error)).await;
+                    return Ok(None);
+                }
                 self.no_answer = response.no_answer();
                 if let Some(answering) = &mut self.answering {
                     answering.metadata = response.metadata().clone();
@@ -502,7 +513,7 @@ impl<'a> LoopState<'a> {
         if !CallIds::are_unique(response.message().tool_calls().map(|call| &call.id)) {
             name_calls_apart(response.message_mut(), self.turn.iteration());
         }
-        if self.ends_run(response.origin()) || self.is_final(&response) {
+        if response.asks_again() || self.ends_run(response.origin()) || self.is_final(&response) {
             response.drop_tool_calls();
         }
         if self.says_nothing(&response) {
@@ -549,12 +560,12 @@ impl<'a> LoopState<'a> {
         response.is_given() && self.rules.answered_tool_calls == AnsweredToolCalls::Drop
     }
 
-    /// Returns whether nothing is left of a response that ends the run, since its calls are not
-    /// run. A final answer in a format is judged all the same.
+    /// Returns whether nothing is left of a response that ends the run or is asked for again, since
+    /// its calls are not run. A final answer in a format is judged all the same.
     fn says_nothing(&self, response: &ModelResponse) -> bool {
-        self.answering.is_none()
-            && (self.ends_run(response.origin()) || self.is_final(response))
-            && response.message().parts().is_empty()
+        let ends = || self.ends_run(response.origin()) || self.is_final(response);
+        response.message().parts().is_empty()
+            && (response.asks_again() || self.answering.is_none() && ends())
     }
 
     fn waits(&self) -> bool {

@@ -33,12 +33,16 @@ impl Shell {
     }
 
     /// Checks that the name can be part of a path, and that no journal is for this agent alone.
-    pub(super) fn check(&self) -> Result<(), BuildError> {
+    /// Puts the layers where the rules have them.
+    pub(super) fn settle(&mut self) -> Result<(), BuildError> {
         if self.name.is_empty() || self.name.contains('/') {
             return Err(BuildError::Name(self.name.clone()));
         }
         if self.own.has_journal() {
             return Err(BuildError::NotDurable(self.name.clone()));
+        }
+        if let Some(rules) = &self.rules {
+            self.own.arrange(rules.as_ref());
         }
         Ok(())
     }

@@ -44,7 +44,15 @@ impl<R: Request> CallState<R> {
         } else {
             &mut self.entered
         };
-        while let Some(&index) = self.callbacks.with(hook).get(*passed) {
+        let callbacks = self.callbacks.with(hook);
+        let is_reversed = self.rules.unwinds && hook != HookSet::BEFORE;
+        while *passed < callbacks.len() {
+            let place = if is_reversed {
+                callbacks.len() - 1 - *passed
+            } else {
+                *passed
+            };
+            let index = callbacks[place];
             *passed += 1;
             if !guards_alone || self.callbacks[index].guards() {
                 // Never less: each phase begins again with the first callback.

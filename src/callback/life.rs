@@ -520,9 +520,13 @@ where
 
     /// Returns whether `after` runs although the call ends more than itself.
     fn runs_after_ending(&self, ending: &Error) -> bool {
+        let rules = &self.call.rules;
         R::CALL == CallKind::Agent
-            && ending.kind() == ErrorKind::Interrupted
-            && self.call.rules.after_interrupt
+            && match ending.kind() {
+                ErrorKind::Interrupted => rules.after_interrupt,
+                ErrorKind::InvocationEnded => rules.after_end,
+                _ => false,
+            }
     }
 
     fn max_retries(&self) -> u32 {

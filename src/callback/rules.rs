@@ -9,7 +9,7 @@ use crate::call::CallKind;
 /// [`semantics`](crate::AgentBuilder::semantics), a list of callbacks with
 /// [`with_semantics`](super::Callbacks::with_semantics). [`CallbackRules`] alone are the same rules
 /// for every call, with the default loop. Implement this trait for a framework whose callbacks
-/// should keep their meaning; [`compat`](crate::compat) has four.
+/// should keep their meaning; [`compat`](crate::compat) has five.
 ///
 /// ```
 /// use tower_agent::callback::{CallbackRules, Callbacks, Remaining};
@@ -69,6 +69,14 @@ pub struct CallbackRules {
     /// An `after` sees the response of the `after` before it, instead of the service's.
     /// Defaults to `true`.
     pub after_composes: bool,
+    /// `after` and `on_error` run from the last callback to the first, so that callbacks nest as
+    /// functions around the call would. Defaults to `false`: in the order of `before`.
+    pub unwinds: bool,
+    /// Layers are inside all callbacks of the agent, wherever they were registered; among
+    /// themselves the first is the outermost. This is settled when the agent is built, so it holds
+    /// for rules that the agent has itself, and not for those that it inherits. Defaults to `false`:
+    /// a layer ends the band before it.
+    pub layers_inside: bool,
     /// A response from a `before` takes effect. Defaults to `true`; otherwise it is ignored with a
     /// warning, unless it is [a guard's](super::Callback::is_guard).
     pub before_responds: bool,
@@ -81,6 +89,9 @@ pub struct CallbackRules {
     /// `after` runs for an agent that was interrupted. Its response replaces text, but never
     /// a waiting call. Defaults to `false`.
     pub after_interrupt: bool,
+    /// `after` runs for an agent that a callback has
+    /// [ended](crate::Error::end_invocation). Its response replaces the text. Defaults to `false`.
+    pub after_end: bool,
     /// A [`Fail`](super::Recovery::Fail) counts as a failed hook, instead of changing the
     /// error that later `on_error`s see. Defaults to `false`.
     pub fail_is_failure: bool,
@@ -112,11 +123,14 @@ impl CallbackRules {
         fallback: Remaining::Skip,
         failure: Remaining::Skip,
         after_composes: true,
+        unwinds: false,
+        layers_inside: false,
         before_responds: true,
         after_responds: true,
         after_before: true,
         after_fallback: true,
         after_interrupt: false,
+        after_end: false,
         fail_is_failure: false,
         before_runs_again: false,
         retries: Some(Self::RETRIES),

@@ -199,6 +199,27 @@ impl<R: Request> StackBuilder<R> {
         LayerInner { from, ..stack }
     }
 
+    /// Puts the layers behind the callbacks at each position, if the rules say so.
+    fn arrange(&mut self, rules: &dyn Rules) {
+        if !rules.callbacks(R::CALL).layers_inside {
+            return;
+        }
+        let mut arranged = Self::new();
+        // The callbacks first: one that is added behind a layer starts a new band.
+        for (position, part) in self.parts() {
+            if let StackPart::Band(more) = part {
+                let more = more.clone();
+                arranged.band_at(*position, |band| *band = std::mem::take(band).and(more));
+            }
+        }
+        for (position, part) in self.parts() {
+            if let StackPart::Layer(_) = part {
+                arranged.insert(*position, part.clone());
+            }
+        }
+        *self = arranged;
+    }
+
     /// Returns the parts, outermost first.
     pub(crate) fn parts(&self) -> &[Placed<R>] {
         self.0.as_ref().map_or(&[], |parts| parts)
@@ -334,6 +355,13 @@ impl Stacks {
         self.agent.append(&other.agent, place, rules);
         self.model.append(&other.model, place, rules);
         self.tool.append(&other.tool, place, rules);
+    }
+
+    /// Puts the layers inside the callbacks, around the calls for which the rules say so.
+    pub(crate) fn arrange(&mut self, rules: &dyn Rules) {
+        self.agent.arrange(rules);
+        self.model.arrange(rules);
+        self.tool.arrange(rules);
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The semantics of four frameworks.
+//! The semantics of five frameworks.
 
 use super::semantics::{CallbackSemantics, Semantics};
 use crate::callback::{
@@ -75,6 +75,23 @@ impl Semantics {
             },
         }
     }
+
+    /// Returns the semantics of the middleware of LangChain 1.x, as of 1.5: `after` runs in reverse
+    /// order, layers are inside all callbacks, whatever the order of registration, and a failed tool
+    /// ends the run. A response from `before_model` is its `jump_to` "end", or "tools" if it has
+    /// calls, [`then_ask`](crate::ModelResponse::then_ask) in `after_model` is "model", and
+    /// [`Error::end_invocation`](crate::Error::end_invocation) is "end" anywhere.
+    #[must_use]
+    pub fn langchain() -> Self {
+        Self {
+            band: CallbackSemantics::langchain(),
+            run: LoopRules {
+                after_model_respond: AfterModelRespond::Replace,
+                tool_failure: ToolFailure::FailRun,
+                ..LoopRules::default()
+            },
+        }
+    }
 }
 
 impl CallbackSemantics {
@@ -144,6 +161,28 @@ impl CallbackSemantics {
                 ..CallbackRules::DEFAULT
             },
             other: CallbackRules::DEFAULT,
+        }
+    }
+
+    /// Returns the semantics of the middleware of LangChain 1.x.
+    #[must_use]
+    pub const fn langchain() -> Self {
+        let rules = CallbackRules {
+            unwinds: true,
+            layers_inside: true,
+            ..CallbackRules::DEFAULT
+        };
+        Self {
+            // What `before_model` adds before a jump passes no `after_model`.
+            model: CallbackRules {
+                after_before: false,
+                ..rules
+            },
+            agent: CallbackRules {
+                after_end: true,
+                ..rules
+            },
+            ..Self::all(rules)
         }
     }
 

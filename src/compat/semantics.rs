@@ -4,7 +4,7 @@ use crate::callback::{CallbackRules, LoopRules, Rules};
 /// The semantics of an agent: what agent frameworks do differently.
 ///
 /// `band` is about the callbacks of one call, `run` about the loop. The default is what the rest of
-/// the documentation describes; the constructors are the semantics of four frameworks, so that
+/// the documentation describes; the constructors are the semantics of five frameworks, so that
 /// callbacks written for one of them keep their meaning. What all frameworks do alike has no field.
 ///
 /// An agent without its own semantics inherits those of the agent that contains it: a member those
@@ -54,7 +54,7 @@ impl Rules for Semantics {
 /// The semantics of bands: what agent frameworks do differently, for each call.
 ///
 /// The default is what the rest of the documentation describes; the constructors, such as
-/// [`potato`](Self::potato), are the semantics of four frameworks. A list of callbacks takes them
+/// [`potato`](Self::potato), are the semantics of five frameworks. A list of callbacks takes them
 /// with [`with_semantics`](crate::Callbacks::with_semantics).
 ///
 /// ```

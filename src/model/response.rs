@@ -27,6 +27,10 @@ pub struct ModelResponse {
     /// `None` if nothing is known, so that a response without it has no allocation for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     metadata: Option<Arc<Metadata>>,
+    /// The words with which the model is asked again, if it is. Boxed, since few responses have
+    /// some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    again: Option<Box<Message>>,
     #[serde(skip)]
     attempt: Option<u32>,
     #[serde(default)]
@@ -49,6 +53,7 @@ impl PartialEq for ModelResponse {
             message,
             usage,
             metadata,
+            again,
             attempt,
             origin,
             is_given,
@@ -63,6 +68,7 @@ impl PartialEq for ModelResponse {
             && *message == other.message
             && self.finish_reason() == other.finish_reason()
             && *metadata == other.metadata
+            && *again == other.again
     }
 }
 
@@ -74,6 +80,7 @@ impl ModelResponse {
             message,
             usage: Usage::default(),
             metadata: None,
+            again: None,
             attempt: None,
             origin: Origin::default(),
             is_given: false,
@@ -175,6 +182,38 @@ impl ModelResponse {
         self.drop_tool_calls();
         // From here on the response says that there are no calls: `stand_for` must not add them.
         self.is_bare = false;
+        self
+    }
+
+    /// Lets the agent ask its model again: this message follows the response in the transcript, and
+    /// the loop goes on with the next model call, which counts like any other. Tool calls of the
+    /// response are dropped. A later callback that replaces the response does not undo it.
+    ///
+    /// ```
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Action, Agent, Message};
+    /// use tower_agent::callback::after_model;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let model = ScriptedModel::new(["Oslo, I think.", "Oslo."].map(Turn::from_text));
+    /// let agent = Agent::builder(model)
+    ///     .on_model(after_model(|_, response| match response.text() {
+    ///         text if text.contains("I think") => {
+    ///             Action::Respond(response.clone().then_ask(Message::user("Are you sure?")))
+    ///         }
+    ///         _ => Action::Continue,
+    ///     }))
+    ///     .build()?;
+    /// let response = agent.run("What is the capital of Norway?").await?;
+    /// assert_eq!(response.text(), "Oslo.");
+    /// assert_eq!(response.new_messages().len(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn then_ask(mut self, message: Message) -> Self {
+        self.again = Some(Box::new(message));
         self
     }
 
@@ -314,6 +353,17 @@ impl ModelResponse {
         }
     }
 
+    /// Returns whether the model is [asked again](Self::then_ask).
+    #[must_use]
+    pub fn asks_again(&self) -> bool {
+        self.again.is_some()
+    }
+
+    /// Takes the words with which the model is asked again.
+    pub(crate) fn take_again(&mut self) -> Option<Message> {
+        self.again.take().map(|again| *again)
+    }
+
     /// Marks it as counted; returns whether it was not before.
     pub(super) fn count(&mut self) -> bool {
         self.counted.set()
@@ -337,6 +387,9 @@ impl ModelResponse {
     pub(super) fn stand_for(&mut self, replaced: &Self, is_all: bool) {
         self.is_given |= replaced.is_given;
         self.counted.take_over(replaced.counted);
+        if self.again.is_none() {
+            self.again.clone_from(&replaced.again);
+        }
         let is_bare = std::mem::take(&mut self.is_bare);
         // A response that has calls of its own, or says that there are none, stands as it is.
         if is_all || !is_bare || self.has_tool_calls() || !replaced.has_tool_calls() {

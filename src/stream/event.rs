@@ -290,7 +290,8 @@ pub enum EventKind {
     },
     /// The final answer does not match the run's
     /// [answer format](crate::AgentRequest::with_answer_format), or is
-    /// [none](crate::agent::AtNoAnswer). The model is told the problem in a
+    /// [none](crate::agent::AtNoAnswer), or a callback [asks
+    /// again](crate::ModelResponse::then_ask). The model is told the problem in a
     /// user message of the transcript, and answers again as another message.
     AnswerRejected {
         /// The error, of kind [`InvalidAnswer`](crate::ErrorKind::InvalidAnswer).

@@ -7,6 +7,7 @@ mod bundles;
 mod changes;
 mod forms;
 mod hook_matrix;
+mod langchain;
 mod ordering;
 mod potato;
 mod refusals;

@@ -268,8 +268,8 @@ impl TeamBuilder {
     /// Fails if the team has no members or no rounds, two members have the same name, the team's
     /// name is invalid, a setting is not for this kind of team, or a global callback names a tool
     /// that no member has.
-    pub fn build(self) -> Result<Agent, BuildError> {
-        self.shell.check()?;
+    pub fn build(mut self) -> Result<Agent, BuildError> {
+        self.shell.settle()?;
         check_members(&self.members)?;
         if self.members.is_empty() {
             return Err(BuildError::NoMembers(self.shell.name));
