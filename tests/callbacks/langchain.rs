@@ -240,7 +240,10 @@ async fn a_sub_agent_inherits_the_order_of_callbacks_alone() {
         Turn::tool("inner", json!({ "request": "go" })),
         Turn::from_text("done"),
     ]);
-    let outer = agent(model).tool(inner.into_tool("Works.")).build().unwrap();
+    let outer = agent(model)
+        .tool(inner.into_tool("Works."))
+        .build()
+        .unwrap();
     assert_eq!(outer.run("hi").await.unwrap().text(), "done");
     assert_eq!(trace.take(), "A> B> B< A<");
 }

@@ -20,6 +20,8 @@
 //! | a person must approve a tool call | [`approval`] |
 //! | content that a model reads must not decide what it does | [`flow`] |
 //! | model input or output must be checked | [`guardrail`] |
+//! | a model works on a task of many steps | [`todo`] |
+//! | a tool does not exist yet, or must not be called | [`emulate`] |
 //! | tests must show what happens when a provider fails | [`chaos`] |
 //!
 //! [The guide](tower_agent::guide::guards) says which to use for which problem, in which order, and
@@ -97,6 +99,7 @@ pub mod cache;
 pub mod chaos;
 pub mod circuit_breaker;
 pub mod context_window;
+pub mod emulate;
 pub mod fallback;
 pub mod flow;
 pub mod guardrail;
@@ -110,4 +113,5 @@ pub mod redact;
 pub mod retry;
 pub mod router;
 pub mod timeout;
+pub mod todo;
 pub mod tool_search;

@@ -10,7 +10,7 @@ use tower_agent::error::{Error, ErrorKind, Result};
 /// A person's decision about a tool call: the payload of its
 /// [`Resolution`](tower_agent::Resolution).
 ///
-/// As JSON it is an object with `approved`, plus `editedArgs` or `reason` where they apply.
+/// As JSON it is an object with `approved`, plus `editedArgs`, `reason` or `result` where they apply.
 /// Anything else is rejected, including unknown fields and lists, so that neither a misspelt edit
 /// nor a bare `true` counts as an approval.
 ///
@@ -22,6 +22,7 @@ use tower_agent::error::{Error, ErrorKind, Result};
 ///     (Decision::Approve, json!({ "approved": true })),
 ///     (Decision::Edit(json!({ "to": "bin" })), json!({ "approved": true, "editedArgs": { "to": "bin" } })),
 ///     (Decision::reject("too dear"), json!({ "approved": false, "reason": "too dear" })),
+///     (Decision::Respond(json!("paid by hand")), json!({ "approved": false, "result": "paid by hand" })),
 /// ];
 /// for (decision, payload) in decisions {
 ///     assert_eq!(serde_json::to_value(&decision).unwrap(), payload);
@@ -45,6 +46,9 @@ pub enum Decision {
         /// The reason, for the model to read.
         reason: Option<String>,
     },
+    /// Do not run the call; this is its result, as if the tool had returned it. Only where [answers
+    /// are allowed](super::Approval::allow_answers).
+    Respond(Value),
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -55,6 +59,17 @@ struct Payload {
     edited_args: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    // A result may be `null`.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    result: Option<Value>,
+}
+
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 impl Decision {
@@ -80,7 +95,11 @@ impl Decision {
     }
 
     /// Returns the JSON Schema of a decision about a tool with these `parameters`.
-    pub(super) fn schema_for(parameters: Option<&Value>, allows_edits: bool) -> Value {
+    pub(super) fn schema_for(
+        parameters: Option<&Value>,
+        allows_edits: bool,
+        allows_answers: bool,
+    ) -> Value {
         let mut schema = json!({
             "type": "object",
             "properties": {
@@ -93,6 +112,9 @@ impl Decision {
         if allows_edits {
             // A front end builds its form from this: without the field it offers no edit.
             schema["properties"]["editedArgs"] = parameters.cloned().unwrap_or(Value::Bool(true));
+        }
+        if allows_answers {
+            schema["properties"]["result"] = Value::Bool(true);
         }
         schema
     }
@@ -126,6 +148,7 @@ impl From<Decision> for Value {
             approved,
             edited_args,
             reason,
+            result,
         } = decision.into();
         let mut payload = json!({ "approved": approved });
         if let Some(arguments) = edited_args {
@@ -133,6 +156,9 @@ impl From<Decision> for Value {
         }
         if let Some(reason) = reason {
             payload["reason"] = reason.into();
+        }
+        if let Some(result) = result {
+            payload["result"] = result;
         }
         payload
     }
@@ -147,10 +173,25 @@ impl TryFrom<Payload> for Decision {
                 approved: false,
                 edited_args: None,
                 reason,
+                result: None,
             } => Ok(Self::Reject { reason }),
+            Payload {
+                approved: false,
+                edited_args: None,
+                reason: None,
+                result: Some(result),
+            } => Ok(Self::Respond(result)),
+            Payload {
+                approved: false,
+                edited_args: None,
+                ..
+            } => Err("`result` stands in for a call, and has no `reason` beside it"),
             Payload {
                 approved: false, ..
             } => Err("`editedArgs` goes with an approval"),
+            Payload {
+                result: Some(_), ..
+            } => Err("`result` stands in for a call that is not approved"),
             Payload {
                 edited_args: Some(arguments),
                 ..
@@ -174,6 +215,10 @@ impl From<Decision> for Payload {
             },
             Decision::Reject { reason } => Self {
                 reason,
+                ..Self::default()
+            },
+            Decision::Respond(result) => Self {
+                result: Some(result),
                 ..Self::default()
             },
         }

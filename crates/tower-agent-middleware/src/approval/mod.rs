@@ -16,6 +16,7 @@
 //! | [`Decision::Approve`] | runs |
 //! | [`Decision::Edit`], where [edits are allowed](Approval::allow_edits) | runs with the edited arguments, if they [fit the tool](tower_agent::tool::ToolDeclaration::check_arguments); the model reads what they are |
 //! | [`Decision::Reject`] | does not run; the model reads the reason |
+//! | [`Decision::Respond`], where [answers are allowed](Approval::allow_answers) | does not run; the model reads the answer as its result |
 //! | none [in time](Approval::deny_after) | does not run; the model reads that nobody answered |
 //! | [`ResolutionOutcome::Cancelled`](tower_agent::error::ResolutionOutcome::Cancelled) | does not run; the model reads that it was rejected |
 //! | anything else | does not run; the interrupt is raised again, and its [`message`](tower_agent::Interrupt::message) says what was wrong |
@@ -113,6 +114,7 @@ pub struct Approval {
     needed: Arc<dyn Fn(&ToolRequest) -> bool + Send + Sync>,
     named: Arc<[Arc<str>]>,
     allows_edits: bool,
+    allows_answers: bool,
     approver: Answerer,
     /// Returns the name of the user of a run, who may not approve.
     user: Option<Arc<UserOf>>,
@@ -173,6 +175,7 @@ impl Approval {
             needed: Arc::new(needed),
             named: Arc::default(),
             allows_edits: false,
+            allows_answers: false,
             approver: Answerer::User,
             user: None,
             people: 1,
@@ -271,6 +274,17 @@ impl Approval {
         self.allows_edits = true;
         self
     }
+
+    /// Allows [`Decision::Respond`]: whoever answers may say what the call has returned, and the
+    /// tool does not run. The model takes it for the tool's own result, whatever it is; one person
+    /// is enough, also where [two](Self::by_two) must approve.
+    ///
+    /// Without this, such an answer is asked about again.
+    #[must_use]
+    pub fn allow_answers(mut self) -> Self {
+        self.allows_answers = true;
+        self
+    }
 }
 
 #[diagnostic::do_not_recommend]
@@ -298,6 +312,9 @@ impl Callback<ToolRequest> for Approval {
                         .unwrap_or_default();
                     let refusal = format!("the approver rejected this call{why}");
                     return Ok(Action::Respond(ToolResponse::error(refusal)));
+                }
+                Some(Decision::Respond(result)) => {
+                    return Ok(Action::Respond(ToolResponse::new(result)));
                 }
                 None => self.decide(&mut questions, request, except.clone())?,
             }
@@ -350,7 +367,7 @@ impl Approval {
                 Some(except)
             }
         };
-        let interrupt = questions.interrupt(request, self.allows_edits, except);
+        let interrupt = questions.interrupt(request, self, except);
         // No resolution: a plain question, without a word about an earlier answer.
         let Some(resolution) = questions.resolution(request) else {
             return Err(questions.ask(request, interrupt, self.deny_after, None));
@@ -405,6 +422,10 @@ impl Approval {
                 let why = "the arguments cannot be edited: approve the call as it is, or reject it";
                 Err(Error::new(ErrorKind::InvalidRequest, why))
             }
+            (Decision::Respond(_), _) if !self.allows_answers => {
+                let why = "the call cannot be answered: approve it, or reject it";
+                Err(Error::new(ErrorKind::InvalidRequest, why))
+            }
             (Decision::Edit(edited), Some(tool)) => tool.check_arguments(edited),
             _ => Ok(()),
         }
@@ -423,6 +444,7 @@ impl fmt::Debug for Approval {
             .field("approver", &self.approver)
             .field("people", &self.people)
             .field("allows_edits", &self.allows_edits)
+            .field("allows_answers", &self.allows_answers)
             .field("deny_after", &self.deny_after)
             .finish_non_exhaustive()
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::Approval;
 use super::decision::Decision;
 use crate::reveal::Reveals;
 use tower_agent::call::Request;
@@ -51,7 +52,7 @@ impl Question {
             // The call that was edited comes again, with the person's own arguments: they were
             // approved with the edit.
             Some(Decision::Edit(edited)) => edited == arguments,
-            Some(Decision::Reject { .. }) | None => false,
+            Some(Decision::Reject { .. } | Decision::Respond(_)) | None => false,
         }
     }
 }
@@ -158,14 +159,15 @@ impl<'a> Questions<'a> {
     pub(super) fn interrupt(
         &self,
         request: &ToolRequest,
-        allows_edits: bool,
+        approval: &Approval,
         except: Option<Vec<String>>,
     ) -> Interrupt {
         // The question is about what the call has; only what the approver reads of it is revealed.
         let shown = Reveals::arguments(request, self.approver);
         let schema = Decision::schema_for(
             request.declaration().map(|tool| tool.parameters()),
-            allows_edits,
+            approval.allows_edits,
+            approval.allows_answers,
         );
         let approvers = self.approvers(request).join(", ");
         let message = match &*approvers {

@@ -79,6 +79,9 @@ pub enum OnExceeding {
     /// an agent may make one such model call beyond the limit; it is counted, and so is every retry
     /// of it. A further one fails.
     Finish,
+    /// Refuses the call alone: a tool call gets a refusal as its result, for the model to read, and
+    /// the run goes on. A model call fails.
+    Refuse,
 }
 
 /// The budget is exhausted. Found with [`Error::downcast_ref`].
@@ -264,6 +267,10 @@ impl Limits {
 
     pub(super) fn finishes(&self) -> bool {
         self.on_exceeding == OnExceeding::Finish
+    }
+
+    pub(super) fn refuses(&self) -> bool {
+        self.on_exceeding == OnExceeding::Refuse
     }
 
     pub(super) fn default_reservation(&self) -> u64 {

@@ -170,6 +170,8 @@ struct BudgetConfig {
     key: Arc<str>,
     name: Arc<str>,
     scope: Scope,
+    /// The tools whose calls it counts; `None` for every call of the run.
+    tools: Option<Arc<[Arc<str>]>>,
 }
 
 enum Scope {
@@ -243,19 +245,66 @@ impl Budget {
             key: format!("tower_agent_middleware::budget/{number}").into(),
             name: "budget".into(),
             scope,
+            tools: None,
         };
         Self {
             config: Arc::new(config),
         }
     }
 
+    /// Counts calls of these tools alone, all of them together, and no other call: a limit of one
+    /// tool. [`build`](tower_agent::AgentBuilder::build) fails if the agent lacks one of them.
+    ///
+    /// The budget's [name](Self::named) is that of the tools. Several budgets can be in one run.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, Tool};
+    /// use tower_agent_middleware::budget::{Budget, Limits, OnExceeding};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let search = || Turn::tool("search", json!({ "value": "fox" }));
+    /// # let model = ScriptedModel::new([search(), search(), Turn::from_text("A fox.")]);
+    /// let once = Limits::new().tool_calls(1).on_exceeding(OnExceeding::Refuse);
+    /// let agent = Agent::builder(model)
+    ///     .tool(Tool::function("search", "Searches.", |_: String| "a fox"))
+    ///     .callbacks(Budget::new(once).of_tools(["search"]))
+    ///     .build()?;
+    /// let response = agent.run("What is it?").await?;
+    /// assert_eq!(response.text(), "A fox.");
+    /// let mut results = response.new_messages().flat_map(|message| message.tool_results());
+    /// assert!(results.nth(1).is_some_and(|result| result.is_error));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn of_tools(self, names: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
+        let tools: Arc<[Arc<str>]> = names.into_iter().map(Into::into).collect();
+        let name = format!("budget of {}", tools.join(", ")).into();
+        self.changed(|config| {
+            config.name = name;
+            config.tools = Some(tools);
+        })
+    }
+
     /// Sets the name, by which a run that goes on in another process knows what it has spent.
     /// Defaults to `budget`; a durable run with several budgets needs a name for each.
     #[must_use]
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
-        let config = Arc::try_unwrap(self.config).unwrap_or_else(|shared| {
-            // A clone that is in use keeps its name.
-            let BudgetConfig { key, name, scope } = &*shared;
+        self.changed(|config| config.name = name.into())
+    }
+
+    fn changed(self, change: impl FnOnce(&mut BudgetConfig)) -> Self {
+        let mut config = Arc::try_unwrap(self.config).unwrap_or_else(|shared| {
+            // A clone that is in use stays as it is.
+            let BudgetConfig {
+                key,
+                name,
+                scope,
+                tools,
+            } = &*shared;
             let scope = match scope {
                 Scope::Run(limits) => Scope::Run(limits.clone()),
                 Scope::Account(account) => Scope::Account(account.clone()),
@@ -265,12 +314,10 @@ impl Budget {
                 key: key.clone(),
                 name: name.clone(),
                 scope,
+                tools: tools.clone(),
             }
         });
-        let config = BudgetConfig {
-            name: name.into(),
-            ..config
-        };
+        change(&mut config);
         Self {
             config: Arc::new(config),
         }
@@ -431,6 +478,12 @@ impl Budget {
         });
         reservations.0.push((self.clone(), held));
         extensions.insert(reservations);
+    }
+
+    /// Returns whether a call of this tool counts.
+    fn counts(&self, tool: &str) -> bool {
+        let tools = self.config.tools.as_deref();
+        tools.is_none_or(|tools| tools.iter().any(|counted| **counted == *tool))
     }
 
     fn held<'a>(&self, extensions: &'a Extensions) -> Option<&'a Held> {
@@ -637,6 +690,9 @@ impl Callback<AgentRequest> for Budget {
 impl Callback<ModelRequest> for Budget {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let run = self.of_call(request.context())?;
+        if self.config.tools.is_some() && run.exceeded().is_none() {
+            return Ok(Action::Continue);
+        }
         let wanted = wanted(run.account.prices(), request)?;
         // A tool call that was refused ends the run at the next model call, even if the model would
         // fit.
@@ -676,6 +732,9 @@ impl Callback<ModelRequest> for Budget {
 #[diagnostic::do_not_recommend]
 impl Callback<ToolRequest> for Budget {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
+        if !self.counts(request.name()) {
+            return Ok(Action::Continue);
+        }
         let run = self.of_call(request.context())?;
         match run.account.reserve(Amounts {
             tool_calls: 1,
@@ -686,8 +745,11 @@ impl Callback<ToolRequest> for Budget {
                 self.attach(request, reservation, ToolRequest::extensions_mut);
             }
             Err(exceeded) => {
-                self.exceed(request.context(), exceeded)?;
-                if !run.account.limits().finishes() {
+                let limits = run.account.limits();
+                if !limits.refuses() {
+                    self.exceed(request.context(), exceeded)?;
+                }
+                if !limits.finishes() && !limits.refuses() {
                     return Err(exceeded.into());
                 }
                 return Ok(Action::Respond(ToolResponse::error(format!(
@@ -703,6 +765,10 @@ impl Callback<ToolRequest> for Budget {
             let response = answer::<ToolRequest>(outcome, |_| false);
             held.settle(response, |_, _| Amounts::default(), || 0);
         }
+    }
+
+    fn named_tools(&self) -> Vec<Arc<str>> {
+        self.config.tools.as_deref().unwrap_or_default().to_vec()
     }
 
     fn is_guard(&self) -> bool {

@@ -212,6 +212,7 @@ impl Hider {
         Replacements {
             text: Box::new(|text| self.text(text)),
             name: Box::new(|name| self.tool_name(tools, name)),
+            keeps_arguments: self.redact.keeps_arguments,
         }
     }
 
@@ -220,6 +221,7 @@ impl Hider {
         Replacements {
             text: Box::new(|text| self.text(text)),
             name: Box::new(|_| None),
+            keeps_arguments: self.redact.keeps_arguments,
         }
     }
 
@@ -232,6 +234,7 @@ impl Hider {
                 None
             }),
             name: Box::new(|_| None),
+            keeps_arguments: self.redact.keeps_arguments,
         };
         for message in messages {
             // The result is dropped: this only visits every text.

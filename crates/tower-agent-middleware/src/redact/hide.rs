@@ -15,6 +15,8 @@ pub(super) struct Replacements<'a> {
     pub(super) text: Box<Replaces<'a>>,
     /// Replaces the names of tools.
     pub(super) name: Box<Replaces<'a>>,
+    /// Leaves the arguments of tool calls.
+    pub(super) keeps_arguments: bool,
 }
 
 pub(super) fn message(message: &Message, change: &Replacements<'_>) -> Option<Message> {
@@ -50,7 +52,9 @@ fn part(part: &Part, change: &Replacements<'_>) -> Option<Part> {
         }
         Part::ToolCall(call) => {
             let name = (change.name)(&call.name);
-            let hidden = arguments(&call.arguments, &*change.text);
+            let hidden = (!change.keeps_arguments)
+                .then(|| arguments(&call.arguments, &*change.text))
+                .flatten();
             if name.is_none() && hidden.is_none() {
                 return None;
             }

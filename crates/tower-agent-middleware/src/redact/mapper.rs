@@ -103,6 +103,9 @@ impl Mapper for RedactMapper {
                     .map_or(name, Into::into);
                 out.push(Delta::ToolCall { index, id, name });
             }
+            Delta::Arguments { index, json } if self.hider.redact.keeps_arguments => {
+                out.push(Delta::Arguments { index, json });
+            }
             Delta::Arguments { index, json } => {
                 if let Some(call) = self.calls.iter_mut().find(|call| call.index == index) {
                     // Held back to the end: only the whole text can be read as JSON, whose strings
@@ -122,6 +125,9 @@ impl Mapper for RedactMapper {
 
     fn flush(&mut self, out: &mut Vec<Delta>) -> Result<()> {
         self.turn_to(Open::Nothing, out);
+        if self.hider.redact.keeps_arguments {
+            return Ok(());
+        }
         for Call { index, json } in self.calls.drain(..) {
             let sent = Arguments::from_text(&*json);
             let hidden = hide::arguments(&sent, &|text| self.hider.text(text));

@@ -107,6 +107,7 @@ mod hide;
 mod mapper;
 mod prefilter;
 mod scanner;
+mod shortened;
 mod table;
 mod vault;
 mod walk;
@@ -118,6 +119,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use self::detector::{Detector, DetectorError};
+pub use self::shortened::{hash, mask};
 
 use self::scanner::{IsPlaceholder, Rules, Scanner};
 use self::vault::Vault;
@@ -132,6 +134,7 @@ pub struct Redact {
     rules: Arc<Rules>,
     max_len: usize,
     has_input: bool,
+    keeps_arguments: bool,
     replacement: Replacement,
     restore_when: Option<Arc<RestoreWhen>>,
     reveals_to: Vec<Arc<str>>,
@@ -170,6 +173,7 @@ impl Redact {
             rules: Arc::new(Rules::new(detectors)?),
             max_len: 8192,
             has_input: false,
+            keeps_arguments: false,
             replacement: Replacement::Kind,
             restore_when: None,
             reveals_to: Vec::new(),
@@ -183,6 +187,39 @@ impl Redact {
         self
     }
 
+    /// Leaves the arguments of tool calls as the model has written them, so that tools receive what
+    /// they need. Consumers of the stream, the transcript and people who approve the calls see them
+    /// as well; [`restore_when`](Self::restore_when) gives them to tools alone.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, Tool};
+    /// use tower_agent_middleware::redact::{Detector, Redact};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let send = Tool::function("send", "Sends a letter.", |to: String| {
+    ///     assert_eq!(to, "jo@example.com");
+    ///     "sent to jo@example.com"
+    /// });
+    /// let model = ScriptedModel::new([
+    ///     Turn::tool("send", json!({ "value": "jo@example.com" })),
+    ///     Turn::from_text("I wrote to jo@example.com."),
+    /// ]);
+    /// let agent = Agent::builder(model)
+    ///     .tool(send)
+    ///     .callbacks(Redact::new([Detector::email()])?.keep_arguments())
+    ///     .build()?;
+    /// assert_eq!(agent.run("Write to Jo.").await?.text(), "I wrote to [email].");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn keep_arguments(mut self) -> Self {
+        self.keeps_arguments = true;
+        self
+    }
+
     /// Numbers the placeholders, such as `[email-2]`: the same text has the same placeholder
     /// throughout a run. Placeholders that already occur in the conversation are not assigned
     /// again.
@@ -191,8 +228,8 @@ impl Redact {
         self
     }
 
-    /// Replaces matches by the result of `replace`, which receives the kind and the text. It must
-    /// return the same result for the same text.
+    /// Replaces matches by the result of `replace`, which receives the kind and the text, such as
+    /// [`mask`] or that of [`hash`]. It must return the same result for the same text.
     ///
     /// ```
     /// use tower_agent_middleware::redact::{Detector, Redact};
@@ -320,6 +357,7 @@ impl fmt::Debug for Redact {
             .field("kinds", &self.rules.kinds())
             .field("max_len", &self.max_len)
             .field("has_input", &self.has_input)
+            .field("keeps_arguments", &self.keeps_arguments)
             .field("restores", &self.restore_when.is_some())
             .field("reveals_to", &self.reveals_to)
             .finish_non_exhaustive()

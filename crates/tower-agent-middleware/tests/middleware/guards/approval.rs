@@ -173,6 +173,19 @@ async fn an_answer_that_is_no_decision_makes_no_call_and_is_asked_for_again() {
             json!({ "approved": false, "editedArgs": "tape" }),
             "`editedArgs` goes with an approval",
         ),
+        (
+            json!({ "approved": true, "result": "wiped" }),
+            "stands in for a call that is not approved",
+        ),
+        (
+            json!({ "approved": false, "result": "wiped", "reason": "it is mine" }),
+            "has no `reason` beside it",
+        ),
+        // Only where answers are allowed.
+        (
+            json!({ "approved": false, "result": "wiped" }),
+            "the call cannot be answered",
+        ),
     ];
     for (payload, why) in malformed {
         let answer = Resolution::resolved("agent/m1.0", payload.clone());
@@ -183,6 +196,10 @@ async fn an_answer_that_is_no_decision_makes_no_call_and_is_asked_for_again() {
         assert!(message.contains(why), "{message}");
         assert!(log.take().is_empty());
 
+        if why == "the call cannot be answered" {
+            assert!(Decision::from_payload(&payload).is_ok());
+            continue;
+        }
         let error = Decision::from_payload(&payload).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidRequest);
         assert!(error.message().contains(why));
@@ -648,4 +665,57 @@ async fn a_call_of_nobody_known_cannot_wait_for_somebody_else() {
         results(&done)[0].contains("it is not known who"),
         "{done:?}"
     );
+}
+
+/// A person says what a call has returned; the next approver and the tool are not asked.
+#[tokio::test]
+async fn an_answer_is_the_result_of_a_call_that_is_not_made() {
+    for (answer, read) in [
+        (json!("gone already"), "gone already"),
+        (json!(null), "null"),
+    ] {
+        let log = Log::default();
+        let model = ScriptedModel::new([
+            Turn::tool("wipe", json!("disk")).and_tool("look", json!(1)),
+            Turn::from_text("done"),
+        ]);
+        let agent = Agent::builder(model)
+            .tools([log.tool("wipe"), log.tool("look")])
+            .on_tool(Approval::of_tools(["wipe"]).allow_answers().by_two())
+            .on_tool(before_tool({
+                let log = log.clone();
+                move |request| log.note(format!("checked {}", request.name()))
+            }))
+            .build()
+            .unwrap();
+        let paused = agent.run("?").await.unwrap();
+        log.take();
+        let schema = &paused.interrupts()[0].response_schema;
+        assert!(schema["properties"]["result"].is_boolean(), "{schema}");
+
+        // Whose word it is stands in the result, so the server must know them.
+        let respond = Decision::Respond(answer);
+        let unknown = Resolution::resolved("agent/m1.0", respond.clone());
+        let paused = resume(&agent, &paused, [unknown]).await.unwrap();
+        assert_eq!(paused.interrupts().len(), 1);
+        let mut known = Resolution::resolved("agent/m1.0", respond);
+        known.by = Some("ada".into());
+        let done = resume(&agent, &paused, [known]).await.unwrap();
+        assert_eq!(done.text(), "done");
+        assert!(log.take().is_empty());
+        let answered: Vec<_> = done
+            .messages()
+            .iter()
+            .flat_map(|message| message.tool_results())
+            .map(|result| {
+                let texts = result.parts.iter().filter_map(Part::as_text);
+                (
+                    texts.collect::<String>(),
+                    result.is_error,
+                    result.answered_by().to_vec(),
+                )
+            })
+            .collect();
+        assert_eq!(answered[0], (read.to_owned(), false, vec!["ada".into()]));
+    }
 }

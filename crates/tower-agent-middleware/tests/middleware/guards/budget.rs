@@ -6,6 +6,7 @@ mod endings;
 mod parts;
 mod prices;
 mod runs;
+mod tools;
 mod users;
 
 use std::sync::atomic::{AtomicU64, Ordering};

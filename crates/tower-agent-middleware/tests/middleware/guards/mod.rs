@@ -7,6 +7,7 @@ mod cache;
 mod chaos;
 mod circuit_breaker;
 mod context_window;
+mod emulate;
 mod ended;
 mod extremes;
 mod fallback;
@@ -26,6 +27,7 @@ mod resuming;
 mod retry;
 mod router;
 mod timeout;
+mod todo;
 mod tool_search;
 pub(crate) mod watch;
 

@@ -277,3 +277,38 @@ proptest! {
         }
     }
 }
+
+/// What the model has written for a tool stays as it is, in the stream and in the transcript.
+#[tokio::test]
+async fn arguments_that_are_kept_are_streamed_as_they_come() {
+    let to = json!({ "value": "jo@example.com" });
+    let model = ScriptedModel::new([
+        Turn::tool("send", to.clone()),
+        Turn::from_text("I wrote to jo@example.com."),
+    ]);
+    let send = Tool::function("send", "Sends.", |to: String| format!("sent to {to}"));
+    let agent = Agent::builder(model.clone())
+        .tool(send)
+        .global_callbacks(guard().redact_input().keep_arguments())
+        .build()
+        .unwrap();
+    let (events, done) = read(&agent).await;
+    assert!(!events.iter().any(is_taken_back));
+    let json: String = events
+        .iter()
+        .filter_map(|event| match event {
+            EventKind::ToolCallDelta { json, .. } => Some(&**json),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), to);
+    assert_eq!(done.text(), "I wrote to [email].");
+    // The model sees its own call as it was, and the result without what is found in it.
+    let seen: Vec<_> = model.requests()[1].messages().iter().cloned().collect();
+    let call = seen[1].tool_calls().next().unwrap();
+    assert_eq!(*call.arguments.value(), to);
+    assert_eq!(
+        seen[2].tool_results().next().unwrap().text(),
+        "sent to [email]"
+    );
+}
