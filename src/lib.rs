@@ -241,6 +241,7 @@ mod on_drop;
 mod panic;
 mod run;
 mod state;
+mod template;
 mod type_name;
 mod version;
 

@@ -74,6 +74,8 @@ pub(super) struct AgentInner {
     pub(super) explanation: Explanation,
     /// The agent gives one final answer.
     pub(super) gives_one_answer: bool,
+    /// The key of the state that its text is stored under.
+    pub(super) output_key: Option<Arc<str>>,
     pub(super) stack: LayerInner<AgentRequest>,
 }
 
@@ -164,6 +166,10 @@ impl Agent {
     pub(super) fn outline(&self) -> Arc<Outline> {
         self.0.outline.clone()
     }
+
+    pub(super) fn as_outline(&self) -> &Outline {
+        &self.0.outline
+    }
 }
 
 impl Service<AgentRequest> for Agent {
@@ -191,6 +197,14 @@ const MAX_RUN_ID: usize = 1024;
 impl AgentInner {
     fn shell(&self) -> &Shell {
         &self.outline.shell
+    }
+
+    /// Returns whether other agents speak in the agent's conversation.
+    fn has_sub_agents(&self) -> bool {
+        match &self.outline.body {
+            Body::Loop { sub_agents, .. } => !sub_agents.is_empty(),
+            Body::Team { .. } => true,
+        }
     }
 
     /// Fails if the request cannot be part of its run, or a guard names a tool that the run should
@@ -359,6 +373,12 @@ async fn answer(
         request.mark(&mut response, None, Origin::Service);
         let emitter = context.listeners().emitter.as_ref();
         response.identify(&context.place().record, emitter);
+        if let Some(author) = context.place().author(agent.has_sub_agents()) {
+            response.sign(&author);
+        }
+        if let (Some(key), Origin::Before) = (&agent.output_key, response.origin()) {
+            context.state().set(&**key, response.text());
+        }
         response
     });
     if context.place().has_opened() {

@@ -19,7 +19,7 @@ use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
 use crate::callback::{Bundle, Callback, LayerInner, Position, Rules};
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
-use crate::run::{AgentRequest, AgentService};
+use crate::run::{AgentRequest, AgentService, TransferTarget};
 use crate::tool::{BoxTool, Tool, ToolRequest, ToolService, ToolSet};
 use crate::type_name::without_paths;
 
@@ -43,6 +43,8 @@ pub struct AgentBuilder {
     show_tool: Option<ShowTool>,
     tool_failure_message: Option<Cow<'static, str>>,
     stop_when: Option<StopWhen>,
+    output_key: Option<Arc<str>>,
+    is_without_history: bool,
 }
 
 /// Checks that no two of these agents have the same name.
@@ -77,6 +79,8 @@ impl AgentBuilder {
             show_tool: None,
             tool_failure_message: None,
             stop_when: None,
+            output_key: None,
+            is_without_history: false,
         }
     }
 
@@ -88,7 +92,8 @@ impl AgentBuilder {
 
     shell_setters!("agent");
 
-    /// Sets the system prompt.
+    /// Sets the system prompt. Placeholders such as `{city}` are text, unless the
+    /// [semantics](crate::callback::LoopRules::placeholders) fill them.
     pub fn instructions(mut self, instructions: impl Into<Arc<str>>) -> Self {
         self.instructions = Some(instructions.into());
         self
@@ -127,7 +132,15 @@ impl AgentBuilder {
     /// any other: a `before_tool` that responds blocks it, and so does an `after_tool` that
     /// replaces its result. After the tool has run, the sub-agent continues the conversation after
     /// that turn, within the same run, and its response ends this agent; `after_agent` sees the
-    /// messages of both.
+    /// messages of both. If the model names several agents in one turn, the last one continues.
+    ///
+    /// By default the sub-agent cannot hand the conversation back, and the user's next message is
+    /// for this agent again. The semantics have rules for both:
+    /// [`transfer_to_parent`](crate::callback::LoopRules::transfer_to_parent),
+    /// [`transfer_to_peers`](crate::callback::LoopRules::transfer_to_peers) and
+    /// [`next_turn`](crate::callback::LoopRules::next_turn). If it is handed back, this agent's
+    /// limit of model calls counts those of its sub-agents as well, so that no two of them can go
+    /// on for ever.
     ///
     /// ```
     /// # use tower_agent::{Agent, BoxError, ModelRequest, ModelResponse};
@@ -146,6 +159,52 @@ impl AgentBuilder {
     /// ```
     pub fn sub_agent(mut self, agent: Agent) -> Self {
         self.sub_agents.push(agent);
+        self
+    }
+
+    /// Sets whether this agent, as a sub-agent, may transfer the conversation back to the agent
+    /// that has it. Defaults to what the
+    /// [semantics](crate::callback::LoopRules::transfer_to_parent) say.
+    pub fn transfer_to_parent(mut self, may: bool) -> Self {
+        self.shell.transfer_to_parent = Some(may);
+        self
+    }
+
+    /// Sets whether this agent, as a sub-agent, may transfer the conversation to the other
+    /// sub-agents of the agent that has it. Defaults to what the
+    /// [semantics](crate::callback::LoopRules::transfer_to_peers) say.
+    pub fn transfer_to_peers(mut self, may: bool) -> Self {
+        self.shell.transfer_to_peers = Some(may);
+        self
+    }
+
+    /// Stores what the agent says in the state, under this key: all its text in the run so far,
+    /// once a message with text is part of the conversation, and so before `after_agent`. An answer
+    /// of `before_agent` is stored as well. What its sub-agents and tools say is not.
+    ///
+    /// ```
+    /// use tower_agent::Agent;
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// # let model = ScriptedModel::new([Turn::from_text("A draft.")]);
+    /// let writer = Agent::builder(model).output_key("draft").build()?;
+    /// let response = writer.run("Write.").await?;
+    /// assert_eq!(response.state().get("draft").unwrap(), "A draft.");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn output_key(mut self, key: impl Into<Arc<str>>) -> Self {
+        self.output_key = Some(key.into());
+        self
+    }
+
+    /// Shows the model the current turn alone: the last message of the user, or of another agent in
+    /// the conversation, and what follows it. The transcript, callbacks of the agent itself and
+    /// other agents have the whole conversation.
+    pub fn without_history(mut self) -> Self {
+        self.is_without_history = true;
         self
     }
 
@@ -288,7 +347,9 @@ impl AgentBuilder {
             return Err(BuildError::NoToolConcurrency);
         }
         // A tool like any other, for the checks below and for the outline.
-        self.tools.extend(transfer::tool(&self.sub_agents));
+        self.tools.extend(transfer::tool(
+            transfer::targets(&self.sub_agents).collect(),
+        ));
         let outline = self.outline();
         let mut own = ToolNames::new();
         // What they are is known when a run brings them.
@@ -309,6 +370,10 @@ impl AgentBuilder {
             tool_set.insert(tool)?;
         }
         let Shell {
+            name,
+            description,
+            transfer_to_parent,
+            transfer_to_peers,
             global,
             own: around,
             rules,
@@ -339,6 +404,11 @@ impl AgentBuilder {
             tool_failure_message: self.tool_failure_message,
             stop_when: self.stop_when,
             sub_agents: self.sub_agents,
+            transfer_to_parent,
+            transfer_to_peers,
+            own: TransferTarget { name, description },
+            output_key: self.output_key.clone(),
+            is_without_history: self.is_without_history,
         };
         let agent = loop_state::service(config);
         let stack = around.agent.in_agent(agent, rules);
@@ -351,6 +421,7 @@ impl AgentBuilder {
             explanation: outline.explain(&None, None),
             outline: Arc::new(outline),
             gives_one_answer: true,
+            output_key: self.output_key,
             stack,
         }))
     }

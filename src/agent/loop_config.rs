@@ -6,6 +6,7 @@ use super::progress::Progress;
 use super::tool_messages::ShowTool;
 use crate::callback::LayerInner;
 use crate::model::{ModelRequest, Settings};
+use crate::run::TransferTarget;
 use crate::tool::{ToolRequest, ToolSet};
 
 /// The parts of an agent's loop.
@@ -20,6 +21,13 @@ pub(super) struct LoopConfig {
     pub(super) tool_failure_message: Option<Cow<'static, str>>,
     pub(super) stop_when: Option<StopWhen>,
     pub(super) sub_agents: Vec<Agent>,
+    pub(super) transfer_to_parent: Option<bool>,
+    pub(super) transfer_to_peers: Option<bool>,
+    pub(super) own: TransferTarget,
+    /// The key of the state that the agent's text is stored under.
+    pub(super) output_key: Option<Arc<str>>,
+    /// The model reads the current turn alone.
+    pub(super) is_without_history: bool,
 }
 
 pub(super) type StopWhen = Box<dyn Fn(&Progress<'_>) -> bool + Send + Sync>;

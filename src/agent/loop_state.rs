@@ -7,14 +7,17 @@ use super::answer_calls::take_calls;
 use super::answering::{Answering, Rejected, judge};
 use super::loop_config::{LoopConfig, StopWhen};
 use super::progress::Progress;
+use super::team_response::TeamResponse;
 use super::tools::ToolTurn;
-use super::transfer::{self, take_over};
+use super::transfer;
+use super::view::View;
 use super::waiting::whose_turn;
 use crate::call::{BoxCallFuture, CallKind, Origin, Request};
 use crate::callback::{
-    AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, LoopRules, Tree,
+    AfterModelRespond, AnsweredToolCalls, AtLimit, BeyondLimit, LoopRules, NextTurn, OthersTurns,
+    Placeholders, Tree,
 };
-use crate::context::{RunContext, limit_reached};
+use crate::context::{RunContext, WhoseTurn, limit_reached};
 use crate::conversation::{
     CallName, NextStep, Paused, Transcript, make_whole, next_step, refusal, step_after,
 };
@@ -26,7 +29,9 @@ use crate::message::{
 use crate::model::{ModelRequest, ModelResponse, Settings, ToolChoice, Written};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
-use crate::run::{AgentRequest, AgentResponse, AnswerFormat, BoxAgent, EndReason};
+use crate::run::{
+    AgentRequest, AgentResponse, AnswerFormat, BoxAgent, EndReason, Neighbours, TransferTarget,
+};
 use crate::stream::{DeltaSender, EventEmitter, EventKind};
 use crate::tool::{InvalidTool, ToolDeclaration, ToolSet};
 
@@ -73,6 +78,12 @@ pub(super) struct LoopState<'a> {
     /// The agent's progress before the run paused, if it goes on with one that did.
     earlier: Paused,
     iterations: u32,
+    /// The model calls of agents that have handed the conversation back.
+    handed: u32,
+    /// The agents outside that the model may transfer to.
+    outside: Vec<TransferTarget>,
+    /// The author of what the agent says, if it shares its conversation.
+    author: Option<Arc<str>>,
     /// The next step, where the last one tells: to read the conversation for each costs 5 % of
     /// `agent` in `benches/counts.json`.
     next: Option<NextStep>,
@@ -86,6 +97,15 @@ pub(super) struct LoopState<'a> {
     step: Option<Box<OnDrop<OpenStep>>>,
 }
 
+/// The agent that a turn has transferred the conversation to.
+enum Successor<'a> {
+    None,
+    /// A sub-agent.
+    Below(&'a Agent),
+    /// An agent outside, to which the agent that has this one hands it.
+    Outside,
+}
+
 /// A turn of whose end nobody was told so far.
 struct OpenStep {
     turn: RunContext,
@@ -95,6 +115,8 @@ struct OpenStep {
 impl<'a> LoopState<'a> {
     fn new(config: &'a LoopConfig, request: &'a AgentRequest) -> Result<Self> {
         let context = request.context();
+        let rules = Tree::loop_rules(context);
+        let outside = outside(config, &rules, request.neighbours.as_deref());
         let tools = match request.tools() {
             none if none.is_empty() => config.tool_set.clone(),
             more => config.tool_set.union(more).map_err(|invalid| {
@@ -107,6 +129,7 @@ impl<'a> LoopState<'a> {
                 Error::new(ErrorKind::InvalidRequest, message).with_source(invalid)
             })?,
         };
+        let tools = with_outside(config, tools, &outside)?;
         let settings = match request.settings() {
             unset if *unset == Settings::default() => config.settings.clone(),
             set => Arc::new(set.clone().or(&config.settings)),
@@ -139,7 +162,7 @@ impl<'a> LoopState<'a> {
             config,
             request,
             context,
-            rules: Tree::loop_rules(context),
+            rules,
             settings,
             tools,
             declarations,
@@ -149,6 +172,9 @@ impl<'a> LoopState<'a> {
             transcript,
             new_from,
             iterations: earlier.iterations,
+            handed: 0,
+            outside,
+            author: context.place().author(!config.sub_agents.is_empty()),
             next: None,
             earlier,
             written: Written::default(),
@@ -163,24 +189,46 @@ impl<'a> LoopState<'a> {
 
     /// `added` are the results that were added to complete the conversation.
     async fn run(&mut self, added: &[(CallName, Message)]) -> Result<AgentResponse> {
-        if let Some(response) = self.begin(added).await? {
-            return Ok(response);
-        }
+        let mut other = self.begin(added).await?;
         let mut done = Ok(None);
         loop {
+            if let Some(agent) = other.take() {
+                match boxed(|| self.hand_over(agent)).await? {
+                    Some(response) => return Ok(response),
+                    None => continue,
+                }
+            }
             // Whatever callbacks and layers made of it.
             if let Some(ending) = self.context.endings().ending::<AgentRequest>() {
                 return boxed(|| self.ended(&ending)).await;
             }
-            if let Some(end) = done? {
+            if let Some(end) = std::mem::replace(&mut done, Ok(None))? {
                 return Ok(self.response(end));
             }
-            if let Some(agent) = self.successor() {
-                self.step = None;
-                // Recorded before the other agent runs: a resumed run must not ask this one again.
-                let from = self.transcript.read(Messages::len);
-                self.context.place().give_turn(agent.name(), from);
-                return boxed(|| self.take_over(agent)).await;
+            match self.successor() {
+                // Two agents could hand the conversation to each other for ever.
+                Successor::Below(agent) if self.handed > 0 && self.is_beyond_limit() => {
+                    tracing::warn!(
+                        agent = agent.name(),
+                        "a transfer is beyond the limit of model calls"
+                    );
+                    done = self.limit();
+                    continue;
+                }
+                Successor::Below(agent) => {
+                    self.step = None;
+                    // Recorded before the other agent runs: a resumed run must not ask this one
+                    // again.
+                    let from = self.transcript.read(Messages::len);
+                    self.context.place().give_turn(agent.name(), from);
+                    other = Some(agent);
+                    continue;
+                }
+                Successor::Outside => {
+                    self.step = None;
+                    return Ok(self.response(EndReason::Transferred));
+                }
+                Successor::None => {}
             }
             // A reference: a value that is moved out of it would take room in the future twice.
             done = match &self.next_step() {
@@ -217,8 +265,8 @@ impl<'a> LoopState<'a> {
         }
     }
 
-    /// Begins the run. Returns the response of another agent, if that one continues.
-    async fn begin(&mut self, added: &[(CallName, Message)]) -> Result<Option<AgentResponse>> {
+    /// Begins the run. Returns the agent that continues, if it is another one.
+    async fn begin(&mut self, added: &[(CallName, Message)]) -> Result<Option<&'a Agent>> {
         if let Some(emitter) = &self.context.listeners().emitter {
             emitter
                 .begin(&self.transcript.messages(), self.new_from)
@@ -227,8 +275,12 @@ impl<'a> LoopState<'a> {
         self.context.listeners().tell_results(added).await;
         let agents = &self.config.sub_agents;
         match whose_turn(self.context, agents, &self.transcript.messages()) {
-            Ok(Some(index)) => return boxed(|| self.take_over(&agents[index])).await.map(Some),
-            Ok(None) => {}
+            Ok(Some(index)) => return Ok(Some(&agents[index])),
+            Ok(None) => {
+                if let Some(agent) = self.last_speaker() {
+                    return Ok(Some(agent));
+                }
+            }
             // Another agent made these calls in this run, and was stopped; this agent replaces it.
             Err(_) if self.transcript.read(Messages::len) > self.new_from => {
                 self.close(ToolResult::AGENT_STOPPED).await;
@@ -239,14 +291,44 @@ impl<'a> LoopState<'a> {
         Ok(None)
     }
 
-    /// Returns the agent that the conversation was transferred to.
-    fn successor(&self) -> Option<&'a Agent> {
+    /// Returns the agent that has the conversation since an earlier turn, and gives the turn to it.
+    fn last_speaker(&self) -> Option<&'a Agent> {
         let agents = &self.config.sub_agents;
-        if agents.is_empty() {
+        let place = self.context.place();
+        let is_begun = !matches!(place.turn(), WhoseTurn::Unknown);
+        if agents.is_empty()
+            || is_begun
+            || self.rules.next_turn == NextTurn::Called
+            || self.context.scope().node.is_member()
+        {
             return None;
         }
-        self.transcript
-            .read(|messages| transfer::successor(agents, messages))
+        let path = place.author_path();
+        let speaker = self
+            .transcript
+            .read(|messages| transfer::last_speaker(agents, &path, &self.rules, messages))?;
+        place.give_turn(&speaker, self.transcript.read(Messages::len));
+        let first = speaker.split('/').next();
+        agents.iter().find(|agent| Some(agent.name()) == first)
+    }
+
+    /// Returns the agent that the conversation was transferred to.
+    fn successor(&self) -> Successor<'a> {
+        let agents = &self.config.sub_agents;
+        if agents.is_empty() && self.outside.is_empty() {
+            return Successor::None;
+        }
+        let Some(name) = self.transcript.read(transfer::successor) else {
+            return Successor::None;
+        };
+        if let Some(agent) = agents.iter().find(|agent| agent.name() == name) {
+            return Successor::Below(agent);
+        }
+        if self.outside.iter().any(|target| *target.name == *name) {
+            return Successor::Outside;
+        }
+        // An agent below this one has handed the conversation back to it.
+        Successor::None
     }
 
     fn next_step(&mut self) -> NextStep {
@@ -323,12 +405,32 @@ impl<'a> LoopState<'a> {
         }
     }
 
-    async fn take_over(&mut self, agent: &Agent) -> Result<AgentResponse> {
+    /// Lets a sub-agent continue the conversation. Returns the response, unless that hands it back.
+    async fn hand_over(&mut self, agent: &Agent) -> Result<Option<AgentResponse>> {
         let messages = self.transcript.ordered();
         // From here on the other agent records messages.
         drop(std::mem::take(&mut self.transcript));
-        let iterations = self.iterations - self.earlier.iterations;
-        take_over(agent, self.request, messages, iterations).await
+        let mut request = self.request.hand_over(messages.in_call_order().clone());
+        let peers = transfer::targets(&self.config.sub_agents);
+        request.neighbours = Some(Arc::new(Neighbours {
+            parent: self.config.own.clone(),
+            peers: peers.filter(|peer| *peer.name != *agent.name()).collect(),
+        }));
+        let response = agent.run(request).await?;
+        let iterations = self.iterations - self.earlier.iterations + self.handed;
+        let mut tally = TeamResponse::since(self.request.messages().len(), messages, iterations);
+        tally.add(&response);
+        if *response.end_reason() != EndReason::Transferred || tally.waits() {
+            let end = response.end_reason().clone();
+            return Ok(Some(tally.response(self.context, end)));
+        }
+        self.handed += response.iterations();
+        let place = self.context.place();
+        self.transcript = place.write_on(tally.messages().clone());
+        place.take_turn(self.earlier.from);
+        self.next = None;
+        self.no_answer = None;
+        Ok(None)
     }
 
     /// Returns whether the conversation ends with a message of an earlier run, so that this run
@@ -388,7 +490,7 @@ impl<'a> LoopState<'a> {
     /// Calls the model without streaming its response.
     async fn ask_unseen(&self) -> Result<ModelResponse> {
         let (id, messages) = self.transcript.begin_answer();
-        let call = self.make(self.model_request(&id, messages));
+        let call = self.make(self.model_request(&id, messages)?);
         self.answer(call, &id, None).await
     }
 
@@ -400,13 +502,40 @@ impl<'a> LoopState<'a> {
         }
     }
 
-    fn model_request(&self, id: &MessageId, messages: Messages) -> ModelRequest {
+    /// Returns the instructions for the model.
+    fn instructions(&self) -> Result<Option<Arc<str>>> {
         let answering = self.answering.as_deref();
         let instructions = answering.and_then(Answering::instructions);
+        let instructions = instructions.or(self.config.instructions.as_ref());
+        match (self.rules.placeholders, instructions) {
+            (Placeholders::Filled, Some(template)) => {
+                Ok(Some(self.context.state().fill(template)?.into()))
+            }
+            (_, instructions) => Ok(instructions.cloned()),
+        }
+    }
+
+    /// Returns what the model reads of the conversation.
+    fn view(&self, messages: Messages) -> Messages {
+        let quotes = self.rules.others_turns == OthersTurns::Quoted;
+        let is_of_turn = self.config.is_without_history;
+        if !quotes && !is_of_turn {
+            return messages;
+        }
+        let view = View {
+            agent: &self.context.place().author_path(),
+            quotes,
+            is_of_turn,
+        };
+        view.of(&messages)
+    }
+
+    fn model_request(&self, id: &MessageId, messages: Messages) -> Result<ModelRequest> {
+        let instructions = self.instructions()?;
         let mut request = ModelRequest::in_run(
             &self.turn,
-            instructions.or(self.config.instructions.as_ref()),
-            messages,
+            instructions.as_ref(),
+            self.view(messages),
             id,
             &self.declarations,
             &self.settings,
@@ -415,7 +544,7 @@ impl<'a> LoopState<'a> {
         let respond = self.rules.after_model_respond;
         request.after_replaces_all = respond != AfterModelRespond::KeepToolCalls;
         request.is_answered_by_tool = self.is_answered_by_tool();
-        request
+        Ok(request)
     }
 
     fn is_answered_by_tool(&self) -> bool {
@@ -465,7 +594,7 @@ impl<'a> LoopState<'a> {
         let (id, messages) = self.transcript.begin_answer();
         let sink = DeltaSender::new(emitter.clone(), id.clone());
         let mut call = OnDrop::new(sink.clone(), |sink| sink.drop_call());
-        let request = self.model_request(&id, messages).with_delta_sender(sink);
+        let request = self.model_request(&id, messages)?.with_delta_sender(sink);
         let result = self.answer(self.make(request), &id, Some(&call)).await;
         let answer = result
             .as_ref()
@@ -528,9 +657,32 @@ impl<'a> LoopState<'a> {
         }
         // Before it is recorded, so that the transcript and the stream show the same id.
         self.identify(response.message_mut(), id, sink);
+        if let Some(author) = &self.author {
+            response.message_mut().set_author(author.clone());
+        }
         self.turn.scope().tally.push_text(response.message());
         self.transcript.push(response.message().clone());
+        self.store_text(response.message());
         Ok(response)
+    }
+
+    /// Stores the agent's text in the state, now that it has said this.
+    fn store_text(&self, said: &Message) {
+        let Some(key) = &self.config.output_key else {
+            return;
+        };
+        // Whatever is stored stays until there is something to store.
+        if said.text().is_empty() {
+            return;
+        }
+        let author = self.author.as_deref();
+        let text: String = self.transcript.read(|messages| {
+            let own = messages
+                .range(self.earlier.from)
+                .filter(|message| message.role() == Role::Assistant && message.author() == author);
+            own.map(Message::text).collect()
+        });
+        self.context.state().set(&**key, text);
     }
 
     /// Gives a response its id: `id`, that of the attempt that shows it, or its own if it is a
@@ -593,7 +745,7 @@ impl<'a> LoopState<'a> {
     }
 
     fn is_beyond_limit(&self) -> bool {
-        self.iterations >= self.context.max_iterations()
+        self.iterations + self.handed >= self.context.max_iterations()
     }
 
     /// Returns whether the next model call is beyond the limit, and no callback is asked about it.
@@ -653,9 +805,52 @@ impl<'a> LoopState<'a> {
         self.transcript.pause(self.iterations, usage);
         self.context.place().responded(self.request.messages());
         AgentResponse::of_run(self.transcript.ordered(), self.new_from, self.context)
-            .with_iterations(self.iterations - self.earlier.iterations)
+            .with_iterations(self.iterations - self.earlier.iterations + self.handed)
             .with_end_reason(end)
     }
+}
+
+/// Returns the agents outside that the agent may transfer to.
+fn outside(
+    config: &LoopConfig,
+    rules: &LoopRules,
+    neighbours: Option<&Neighbours>,
+) -> Vec<TransferTarget> {
+    let Some(Neighbours { parent, peers }) = neighbours else {
+        return Vec::new();
+    };
+    let to_parent = config
+        .transfer_to_parent
+        .unwrap_or(rules.transfer_to_parent);
+    let to_peers = config.transfer_to_peers.unwrap_or(rules.transfer_to_peers);
+    let peers: &[_] = if to_peers { peers } else { &[] };
+    let parent = to_parent.then_some(parent);
+    parent.into_iter().chain(peers).cloned().collect()
+}
+
+/// Returns these tools with the one for transfers to the agent's own sub-agents and to these.
+fn with_outside(
+    config: &LoopConfig,
+    tools: ToolSet,
+    outside: &[TransferTarget],
+) -> Result<ToolSet> {
+    if outside.is_empty() {
+        return Ok(tools);
+    }
+    let own = transfer::targets(&config.sub_agents);
+    let mut targets: Vec<TransferTarget> = own.collect();
+    for target in outside {
+        // A sub-agent of its own is nearer.
+        if !targets.iter().any(|known| known.name == target.name) {
+            targets.push(target.clone());
+        }
+    }
+    let Some(transfer) = transfer::tool(targets) else {
+        return Ok(tools);
+    };
+    tools.with(transfer).map_err(|invalid| {
+        Error::new(ErrorKind::InvalidRequest, invalid.to_string()).with_source(invalid)
+    })
 }
 
 /// Returns the event for what the calls of the agent have used since the last one.

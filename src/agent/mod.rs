@@ -44,6 +44,7 @@ mod tool_messages;
 mod tools;
 mod transfer;
 mod typed;
+mod view;
 mod waiting;
 
 pub use self::agent::Agent;

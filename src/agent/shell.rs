@@ -13,6 +13,10 @@ pub(super) struct Shell {
     pub(super) max_nesting: Option<u32>,
     pub(super) rules: Option<Arc<dyn Rules>>,
     pub(super) at_no_answer: Option<AtNoAnswer>,
+    /// Whether the agent may transfer to the agent that has it; `None` for what the rules say.
+    pub(super) transfer_to_parent: Option<bool>,
+    /// The same for the other sub-agents of that one.
+    pub(super) transfer_to_peers: Option<bool>,
     /// The bundles for the whole tree, outermost first.
     pub(super) global: Vec<Bundle>,
     /// What is around its own calls.
@@ -27,6 +31,8 @@ impl Shell {
             max_nesting: None,
             rules: None,
             at_no_answer: None,
+            transfer_to_parent: None,
+            transfer_to_peers: None,
             global: Vec::new(),
             own: Stacks::default(),
         }

@@ -22,6 +22,18 @@ pub struct LoopRules {
     pub beyond_limit: BeyondLimit,
     /// The last response of the model is no answer.
     pub at_no_answer: AtNoAnswer,
+    /// Who answers the user's next message after a transfer.
+    pub next_turn: NextTurn,
+    /// A sub-agent may transfer the conversation back to the agent that has it, unless
+    /// [its own setting](crate::AgentBuilder::transfer_to_parent) says otherwise.
+    pub transfer_to_parent: bool,
+    /// A sub-agent may transfer the conversation to the other sub-agents of the agent that has it,
+    /// unless [its own setting](crate::AgentBuilder::transfer_to_peers) says otherwise.
+    pub transfer_to_peers: bool,
+    /// What a model reads of the other agents in its conversation.
+    pub others_turns: OthersTurns,
+    /// Placeholders in an agent's [instructions](crate::AgentBuilder::instructions).
+    pub placeholders: Placeholders,
 }
 
 /// The treatment of tool calls in a response that a callback returned instead of the model.
@@ -143,4 +155,44 @@ pub enum AtNoAnswer {
     /// which has the answer as [`InvalidAnswer`](crate::agent::InvalidAnswer), and the
     /// [checkpoint](crate::Error::checkpoint).
     Fail,
+}
+
+/// The agent that answers the user's next message after a transfer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NextTurn {
+    /// The agent that is called, as in the first turn.
+    #[default]
+    Called,
+    /// The sub-agent that has the conversation: the last one in it that spoke, or that it was
+    /// transferred to. It has it only if it, and each agent between it and the called one, may
+    /// [transfer back](LoopRules::transfer_to_parent), and none of them is a team. A member of a
+    /// team always begins itself.
+    ///
+    /// Callbacks and layers of the called agent are around it, as around the turn of the transfer.
+    LastSpeaker,
+}
+
+/// What a model reads of the other agents in its conversation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OthersTurns {
+    /// Their messages, as if it had said them itself.
+    #[default]
+    AsOwn,
+    /// A user's message for each of theirs, which names the agent and quotes what it has said,
+    /// called and read. Their reasoning is left out. The transcript itself has their messages.
+    Quoted,
+}
+
+/// The treatment of placeholders such as `{city}` in an agent's instructions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Placeholders {
+    /// They are text like any other.
+    #[default]
+    Kept,
+    /// Before each model call, [`State::fill`](crate::State::fill) puts the state's values in their
+    /// place. A value that is missing fails the run.
+    Filled,
 }

@@ -86,7 +86,7 @@ pub use self::function::{
 pub use self::list::Callbacks;
 pub use self::loop_rules::{
     AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, AtLimit, AtNoAnswer, BeyondLimit,
-    LoopRules, ToolCalls, ToolFailure, UnknownTool,
+    LoopRules, NextTurn, OthersTurns, Placeholders, ToolCalls, ToolFailure, UnknownTool,
 };
 pub(crate) use self::named_tool::NamedTool;
 pub(crate) use self::position::Position;

@@ -3,7 +3,7 @@
 use super::semantics::{CallbackSemantics, Semantics};
 use crate::callback::{
     AfterAgentRespond, AfterModelRespond, AnsweredToolCalls, BeyondLimit, CallbackRules, LoopRules,
-    Remaining, ToolCalls, ToolFailure, UnknownTool,
+    NextTurn, OthersTurns, Placeholders, Remaining, ToolCalls, ToolFailure, UnknownTool,
 };
 
 impl Semantics {
@@ -25,10 +25,15 @@ impl Semantics {
         }
     }
 
-    /// Returns the semantics of Google ADK for Python: the first response wins in every hook;
-    /// `after` does not run for a response from a `before`, except for tools; `after_agent` runs at
-    /// an interrupt too; a failed tool ends the run, but invalid arguments are an error that the
-    /// model reads. Callbacks of the whole tree are its plugins: they come first in every phase.
+    /// Returns the semantics of Google ADK for Python, version 2.13: the first response wins in
+    /// every hook; `after` does not run for a response from a `before`, except for tools;
+    /// `after_agent` runs at an interrupt too; a failed tool ends the run, but invalid arguments
+    /// are an error that the model reads. Callbacks of the whole tree are its plugins: they come
+    /// first in every phase.
+    ///
+    /// A transfer may go to sub-agents, back to the parent, and to its other sub-agents. The next
+    /// turn belongs to the agent that spoke last, other agents' turns are quoted, and instructions
+    /// are filled from the state.
     #[must_use]
     pub fn adk_python() -> Self {
         Self {
@@ -37,6 +42,11 @@ impl Semantics {
                 after_model_respond: AfterModelRespond::Replace,
                 tool_failure: ToolFailure::FailRun,
                 beyond_limit: BeyondLimit::AskBefore,
+                next_turn: NextTurn::LastSpeaker,
+                transfer_to_parent: true,
+                transfer_to_peers: true,
+                others_turns: OthersTurns::Quoted,
+                placeholders: Placeholders::Filled,
                 ..LoopRules::default()
             },
         }

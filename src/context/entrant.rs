@@ -83,7 +83,12 @@ impl<'a> Entrant<'a> {
         if has_data && self.scope.is_outermost() && !record.has_open_calls() {
             private.forget_calls();
         }
-        self.scope.place = RecordPlace::opened(record, self.scope.node.name());
+        // What the members of a parallel team say becomes part of the team's conversation.
+        let above = match self.scope.node.is_member {
+            true => self.caller.place().author_path(),
+            false => Arc::default(),
+        };
+        self.scope.place = RecordPlace::opened(record, self.scope.node.name(), above);
     }
 
     /// Tells these observers, and those who listen to the caller, what happens in the agent, and

@@ -48,6 +48,10 @@ impl Node {
         *count
     }
 
+    pub(crate) fn is_member(&self) -> bool {
+        self.is_member
+    }
+
     pub(super) fn escalate(&self) {
         self.escalated.store(true, Ordering::Release);
     }

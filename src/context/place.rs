@@ -11,6 +11,8 @@ pub(crate) struct RecordPlace {
     pub(crate) record: ConversationRecord,
     /// The path from the agent that opened the record to this one.
     path: Arc<str>,
+    /// The path of the parallel team that the record is for; empty for any other agent.
+    above: Arc<str>,
     /// The number of messages when this agent joined; `None` if it opened the record.
     joined: Option<usize>,
 }
@@ -29,11 +31,13 @@ pub(crate) enum WhoseTurn {
 }
 
 impl RecordPlace {
-    /// Returns the place of an agent that opens this record.
-    pub(super) fn opened(record: ConversationRecord, agent: &str) -> Self {
+    /// Returns the place of an agent that opens this record, for the team at this path if it is a
+    /// member of a parallel one.
+    pub(super) fn opened(record: ConversationRecord, agent: &str, above: Arc<str>) -> Self {
         Self {
             record,
             path: agent.into(),
+            above,
             joined: None,
         }
     }
@@ -57,6 +61,26 @@ impl RecordPlace {
     /// Returns whether the agent has opened its record.
     pub(crate) fn has_opened(&self) -> bool {
         self.joined.is_none()
+    }
+
+    /// Returns the agent's path, as the author of what it says; `None` if it is alone in its
+    /// conversation. `has_others` says that agents speak in it that this one hands it to.
+    pub(crate) fn author(&self, has_others: bool) -> Option<Arc<str>> {
+        let is_shared = has_others || !self.above.is_empty() || self.path.contains('/');
+        is_shared.then(|| self.author_path())
+    }
+
+    /// Returns the agent's path from the one whose conversation this is.
+    pub(crate) fn author_path(&self) -> Arc<str> {
+        if self.above.is_empty() {
+            return self.path.clone();
+        }
+        node::below(&self.above, &self.path)
+    }
+
+    /// Makes the loop of the agent go on in these messages, to which others have added.
+    pub(crate) fn write_on(&self, messages: OrderedMessages) -> Transcript {
+        Transcript::reopened(&self.record, messages)
     }
 
     /// Returns the conversation of the agent, which has this request and may have started before.

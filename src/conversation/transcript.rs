@@ -46,6 +46,14 @@ impl Transcript {
         Self(record.clone())
     }
 
+    /// Claims the record once more for the loop of an agent that has handed the conversation to
+    /// another and has it again. These are all messages since.
+    pub(crate) fn reopened(record: &ConversationRecord, messages: OrderedMessages) -> Self {
+        record.set(messages.clone());
+        record.lock().phase.write(Writer::new(Some(messages)));
+        Self(record.clone())
+    }
+
     /// Returns the messages as the model receives them: in the order of calls.
     pub(crate) fn messages(&self) -> Messages {
         self.read(Messages::clone)

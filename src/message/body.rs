@@ -1,10 +1,13 @@
+use std::sync::Arc;
+
 use super::finish_reason::FinishReason;
 use super::part::Part;
 use super::provider_data::ProviderData;
 
-/// The parts of a message, and the provider data and the finish reason of the whole message.
+/// The parts of a message, and the provider data, the finish reason and the author of the whole
+/// message.
 ///
-/// Most messages have one part and neither of those. The part is stored inline: with another
+/// Most messages have one part and none of those. The part is stored inline: with another
 /// allocation, or with more room, the allocator would take longer for each message of a
 /// conversation.
 #[derive(Clone)]
@@ -20,6 +23,7 @@ pub(super) struct OtherBody {
     provider: ProviderData,
     /// `None` for the usual ones, which the parts tell.
     finish_reason: Option<Box<FinishReason>>,
+    author: Option<Arc<str>>,
 }
 
 impl MessageBody {
@@ -27,14 +31,16 @@ impl MessageBody {
         parts: Vec<Part>,
         provider: ProviderData,
         finish_reason: Option<Box<FinishReason>>,
+        author: Option<Arc<str>>,
     ) -> Self {
-        if provider.is_empty() && finish_reason.is_none() {
+        if provider.is_empty() && finish_reason.is_none() && author.is_none() {
             return parts.into_iter().collect();
         }
         Self::Other(Box::new(OtherBody {
             parts,
             provider,
             finish_reason,
+            author,
         }))
     }
 
@@ -64,6 +70,14 @@ impl MessageBody {
 
     pub(super) fn set_finish_reason(&mut self, reason: Option<FinishReason>) {
         self.other_mut().finish_reason = reason.map(Box::new);
+    }
+
+    pub(super) fn author(&self) -> Option<&Arc<str>> {
+        self.other()?.author.as_ref()
+    }
+
+    pub(super) fn set_author(&mut self, author: Arc<str>) {
+        self.other_mut().author = Some(author);
     }
 
     pub(super) fn parts_mut(&mut self) -> &mut Vec<Part> {

@@ -49,6 +49,8 @@ struct WrittenMessage<'a> {
     provider: &'a ProviderData,
     #[serde(skip_serializing_if = "Option::is_none")]
     finish_reason: Option<&'a FinishReason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    author: Option<&'a str>,
 }
 
 /// A message as it is deserialised.
@@ -63,6 +65,8 @@ struct ReadMessage {
     provider: ProviderData,
     #[serde(default)]
     finish_reason: Option<Box<FinishReason>>,
+    #[serde(default)]
+    author: Option<Arc<str>>,
 }
 
 impl Message {
@@ -227,6 +231,34 @@ impl Message {
         }
     }
 
+    /// Sets the author, for a conversation that comes from elsewhere. An agent that shares its
+    /// conversation with others sets it itself.
+    #[must_use]
+    pub fn with_author(mut self, author: impl Into<Arc<str>>) -> Self {
+        self.set_author(author.into());
+        self
+    }
+
+    /// Returns the agent that said this, as the path from the agent whose conversation it is, such
+    /// as `desk/loans`. `None` for what users and tools say, and for an agent alone in its
+    /// conversation.
+    ///
+    /// It is kept in checkpoints, and is no part of what is sent to a provider.
+    #[must_use]
+    pub fn author(&self) -> Option<&str> {
+        self.0.body.author().map(|author| &**author)
+    }
+
+    /// Returns whether a tool call has brought the message, as its result or beside it.
+    pub(crate) fn is_brought(&self) -> bool {
+        let place = self.id().and_then(MessageId::place);
+        self.role() == Role::Tool || place.is_some_and(|place| place.call.is_some())
+    }
+
+    pub(crate) fn set_author(&mut self, author: Arc<str>) {
+        Arc::make_mut(&mut self.0).body.set_author(author);
+    }
+
     /// Returns why the message, the last one of a model, is no answer, if it is none. One with tool
     /// calls is not the last, and so neither.
     #[must_use]
@@ -251,13 +283,13 @@ impl Message {
     }
 }
 
-/// Compares the contents; messages with different ids or finish reasons can be equal.
+/// Compares the contents; messages with different ids, finish reasons or authors can be equal.
 impl PartialEq for Message {
     fn eq(&self, other: &Self) -> bool {
         if self.is_clone_of(other) {
             return true;
         }
-        // Which message it is, and why it ends, is no part of what it says.
+        // Which message it is, whose, and why it ends, is no part of what it says.
         self.role() == other.role()
             && self.parts() == other.parts()
             && self.provider() == other.provider()
@@ -277,6 +309,9 @@ impl fmt::Debug for Message {
         if let Some(reason) = self.0.body.finish_reason() {
             message.field("finish_reason", reason);
         }
+        if let Some(author) = self.author() {
+            message.field("author", &author);
+        }
         message.finish()
     }
 }
@@ -289,6 +324,7 @@ impl Serialize for Message {
             parts: self.parts(),
             provider: self.provider(),
             finish_reason: self.0.body.finish_reason(),
+            author: self.author(),
         };
         message.serialize(serializer)
     }
@@ -300,7 +336,12 @@ impl<'de> Deserialize<'de> for Message {
         Ok(Self(Arc::new(Content {
             id: message.id,
             role: message.role,
-            body: MessageBody::new(message.parts, message.provider, message.finish_reason),
+            body: MessageBody::new(
+                message.parts,
+                message.provider,
+                message.finish_reason,
+                message.author,
+            ),
         })))
     }
 }

@@ -69,6 +69,8 @@ pub enum IdPart {
     Reasoning(u32),
     /// The message that asks for a repair of this one.
     Repair,
+    /// The message that shows this one to the model of another agent.
+    Quote,
     /// A message that a callback, a layer or a function of the program has added to the request or
     /// the response of an agent. The id before it is the one that the run would have given
     /// otherwise.
@@ -95,6 +97,7 @@ impl IdPart {
             .or_else(|| Self::split_task(id))
             .or_else(|| Some((id.strip_suffix("-repair")?, Self::Repair)))
             .or_else(|| Some((id.strip_suffix("-added")?, Self::Added)))
+            .or_else(|| Some((id.strip_suffix("-quote")?, Self::Quote)))
             .or_else(|| {
                 let (message, index) = id.rsplit_once("-t")?;
                 Some((message, Self::Call(digits(index)?)))
@@ -165,6 +168,7 @@ impl fmt::Display for IdPart {
             Self::Reasoning(number) => write!(f, "-r{number}"),
             Self::Repair => f.write_str("-repair"),
             Self::Added => f.write_str("-added"),
+            Self::Quote => f.write_str("-quote"),
             Self::Task { team, number } => write!(f, "-task{team}.{number}"),
             Self::Attempt(attempt) => write!(f, ".{attempt}"),
             Self::Revision(revision) => write!(f, "r{revision}"),
@@ -449,6 +453,7 @@ mod tests {
         for other in [
             message.part(IdPart::Repair),
             message.part(IdPart::Added),
+            message.part(IdPart::Quote),
             message.part(IdPart::Task { team: 1, number: 0 }),
             "mine".into(),
             "my-m3x".into(),
@@ -472,6 +477,7 @@ mod tests {
             IdPart::Reasoning(1),
             IdPart::Repair,
             IdPart::Added,
+            IdPart::Quote,
             IdPart::Task {
                 team: 12,
                 number: 7,

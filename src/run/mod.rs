@@ -8,6 +8,7 @@
 //! server.
 
 mod answer_format;
+mod neighbours;
 mod open_calls;
 mod request;
 mod response;
@@ -16,6 +17,7 @@ mod service;
 mod typed_response;
 
 pub use self::answer_format::{AnswerFormat, AnswerMode, InvalidAnswer};
+pub(crate) use self::neighbours::{Neighbours, TransferTarget};
 pub use self::request::AgentRequest;
 pub use self::response::AgentResponse;
 pub use self::saved_request::SavedRequest;

@@ -4,6 +4,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::answer_format::AnswerFormat;
+use super::neighbours::Neighbours;
 use super::response::AgentResponse;
 use crate::call::{CallKind, Extensions, Origin, Request};
 use crate::context::{Joined, RunCallbacks, RunContext, State};
@@ -59,6 +60,8 @@ pub struct AgentRequest {
     /// A response from `after_agent` replaces all messages of the agent.
     pub(crate) after_says_all: bool,
     takes_turn: bool,
+    /// The agents around the called one, if another has transferred the conversation to it.
+    pub(crate) neighbours: Option<Arc<Neighbours>>,
     pub(crate) is_for_team: bool,
     /// The description of the called agent.
     pub(crate) description: Option<Arc<str>>,
@@ -380,6 +383,7 @@ impl AgentRequest {
             takes_turn,
             record,
             joins_at,
+            neighbours: None,
             ..self.clone()
         }
     }

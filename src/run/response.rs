@@ -475,6 +475,21 @@ impl AgentResponse {
         };
     }
 
+    /// Signs the agent's own words among the new messages.
+    pub(crate) fn sign(&mut self, author: &Arc<str>) {
+        let is_unsigned = |message: &Message| {
+            // What a tool adds to its result is not the agent's.
+            let is_own = message.role() == Role::Assistant && !message.is_brought();
+            is_own && message.author().is_none()
+        };
+        let signed = self.map_messages(|message| {
+            is_unsigned(message).then(|| message.clone().with_author(author.clone()))
+        });
+        if let Some(signed) = signed {
+            *self = signed;
+        }
+    }
+
     pub(crate) fn with_iterations(mut self, iterations: u32) -> Self {
         self.iterations = iterations;
         self

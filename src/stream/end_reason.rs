@@ -19,6 +19,9 @@ pub enum EndReason {
     EndedByCallback,
     /// The agent waits on these interrupts; a new run can [resume](crate::AgentRequest::resume) it.
     Interrupted(Arc<[Interrupt]>),
+    /// A sub-agent has handed the conversation back, to the agent that has it or to another
+    /// sub-agent of that one.
+    Transferred,
     /// The limit of model calls was reached.
     IterationLimit,
     /// The last response of the model, or of a member of a team, is no answer; see

@@ -151,6 +151,24 @@ impl ToolSet {
         Ok(all)
     }
 
+    /// Returns the set with this tool, in place of one with the same name.
+    pub(crate) fn with(&self, tool: Tool) -> Result<Self, InvalidTool> {
+        let mut with = Self::new();
+        let name = tool.declaration().name();
+        let tools = Arc::make_mut(&mut with.0);
+        for declaration in self
+            .declarations()
+            .iter()
+            .filter(|known| known.name() != name)
+        {
+            if let Some((_, service)) = self.find(declaration.name()) {
+                tools.add(declaration, service.clone())?;
+            }
+        }
+        with.insert(tool)?;
+        Ok(with)
+    }
+
     /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {

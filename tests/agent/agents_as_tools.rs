@@ -226,7 +226,7 @@ async fn an_escalation_in_a_tool_ends_the_team_around_its_caller() {
 }
 
 fn transfer(to: &str) -> Turn {
-    Turn::tool("transfer_to_agent", json!({ "agent": to }))
+    Turn::tool("transfer_to_agent", json!({ "agent_name": to }))
 }
 
 fn desk(model: &ScriptedModel, billing: &ScriptedModel) -> AgentBuilder {
@@ -286,7 +286,7 @@ async fn a_transfer_hands_the_conversation_over() {
 
     let offered = model.requests()[0].tools()[0].clone();
     assert_eq!(
-        offered.parameters()["properties"]["agent"]["enum"],
+        offered.parameters()["properties"]["agent_name"]["enum"],
         json!(["billing", "support"])
     );
     assert!(
@@ -338,8 +338,8 @@ async fn a_callback_may_choose_another_sub_agent_and_an_unknown_agent_is_rejecte
     let billing = ScriptedModel::new([Turn::from_text("billing here")]);
     let desk = desk(&model, &billing)
         .on_tool(before_tool(|request| {
-            if request.arguments()["agent"] == "support" {
-                request.arguments_mut()["agent"] = json!("billing");
+            if request.arguments()["agent_name"] == "support" {
+                request.arguments_mut()["agent_name"] = json!("billing");
             }
         }))
         .build()
@@ -350,7 +350,7 @@ async fn a_callback_may_choose_another_sub_agent_and_an_unknown_agent_is_rejecte
     [&model, &billing]
         .into_iter()
         .for_each(ScriptedModel::assert_done);
-    let refused = "invalid arguments: `agent` must be one of these: billing, support";
+    let refused = "invalid arguments: `agent_name` must be one of these: billing, support";
     assert_eq!(texts(&response)[1], refused);
     assert_eq!(response.text(), "billing here");
 }
@@ -386,10 +386,10 @@ async fn transfers_nest_and_end_with_the_last_agents_answer() {
 }
 
 #[tokio::test]
-async fn the_first_of_several_transfers_counts_after_the_turn() {
+async fn the_last_of_several_transfers_counts_after_the_turn() {
     let trace = Trace::default();
-    let both = transfer("billing")
-        .and_tool("transfer_to_agent", json!({ "agent": "support" }))
+    let both = transfer("support")
+        .and_tool("transfer_to_agent", json!({ "agent_name": "billing" }))
         .and_tool("note", json!("x"));
     let model = ScriptedModel::new([both]);
     let billing = saying("billing here", 0);

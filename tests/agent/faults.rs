@@ -191,7 +191,7 @@ fn passes_on(link: Link, level: usize) -> ScriptedModel {
         let inside = format!("level{}", level - 1);
         match (answers.last(), link) {
             (_, Link::SubAgent) => {
-                let call = ToolCall::new("c", "transfer_to_agent", json!({ "agent": inside }));
+                let call = ToolCall::new("c", "transfer_to_agent", json!({ "agent_name": inside }));
                 Ok(ModelResponse::from_tool_calls([call]))
             }
             (Some(answer), _) => Ok(ModelResponse::from_text(answer.text())),

@@ -158,7 +158,7 @@ async fn it_is_not_made_in_whatever_agent_the_model_works() {
             boss.build().unwrap()
         }),
         ("sub-agent", |inner| {
-            let asks = Turn::tool("transfer_to_agent", json!({ "agent": "worker" }));
+            let asks = Turn::tool("transfer_to_agent", json!({ "agent_name": "worker" }));
             let boss = Agent::builder(ScriptedModel::new([asks])).sub_agent(inner);
             boss.build().unwrap()
         }),

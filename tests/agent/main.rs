@@ -25,4 +25,5 @@ mod testing;
 mod tool_answers;
 mod tools;
 mod trajectories;
+mod transfers;
 mod typed;

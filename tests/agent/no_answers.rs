@@ -198,7 +198,7 @@ async fn a_team_tells_of_its_members() {
             let response = run(&team, streamed).await.unwrap();
             assert_eq!(response.end_reason(), end);
         }
-        let asks = Turn::tool("transfer_to_agent", json!({ "agent": "last" }));
+        let asks = Turn::tool("transfer_to_agent", json!({ "agent_name": "last" }));
         let desk = Agent::builder(ScriptedModel::new([asks]));
         let desk = desk.sub_agent(agent("last", &cut())).build().unwrap();
         let response = run(&desk, streamed).await.unwrap();
@@ -314,8 +314,12 @@ async fn the_agents_inside_do_as_the_one_around_them() {
     let mut semantics = Semantics::default();
     semantics.run.at_no_answer = fails;
     for (own, is_failed) in [(None, true), (Some(AtNoAnswer::Tell), false)] {
-        let asks =
-            || ScriptedModel::new([Turn::tool("transfer_to_agent", json!({ "agent": "inner" }))]);
+        let asks = || {
+            ScriptedModel::new([Turn::tool(
+                "transfer_to_agent",
+                json!({ "agent_name": "inner" }),
+            )])
+        };
         let agents = [
             Agent::builder(asks())
                 .at_no_answer(fails)

@@ -748,7 +748,7 @@ async fn a_conversation_that_is_transferred_and_a_tool_that_panics_replay() {
     };
     let script = ScriptedModel::new([
         Turn::tool("add", json!({})),
-        Turn::tool("transfer_to_agent", json!({ "agent": "billing" })),
+        Turn::tool("transfer_to_agent", json!({ "agent_name": "billing" })),
     ]);
     let panics = Tool::function("add", "Adds.", |_: Value| -> u32 { panic!("no numbers") });
     let recording = Recording::record(file("transferred"));

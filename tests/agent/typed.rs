@@ -533,7 +533,7 @@ async fn the_agent_that_takes_over_gives_the_answer() {
     let meteorologist = ScriptedModel::new([gives(json!({})), gives(oslo())]);
     let model = ScriptedModel::new([Turn::tool(
         "transfer_to_agent",
-        json!({ "agent": "meteorologist" }),
+        json!({ "agent_name": "meteorologist" }),
     )]);
     let boss = Agent::builder(model)
         .sub_agent(agent("meteorologist", &meteorologist))

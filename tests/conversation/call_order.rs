@@ -130,7 +130,7 @@ fn as_tool(worker: AgentBuilder) -> Agent {
 }
 
 fn taking_over(worker: AgentBuilder) -> Agent {
-    let transfer = ToolCall::new("t1", "transfer_to_agent", json!({ "agent": "worker" }));
+    let transfer = ToolCall::new("t1", "transfer_to_agent", json!({ "agent_name": "worker" }));
     let model = Turn::response(ModelResponse::from_tool_calls([transfer]));
     let boss = Agent::builder(ScriptedModel::new([model])).name("boss");
     boss.sub_agent(worker.build().unwrap()).build().unwrap()
@@ -371,7 +371,7 @@ async fn a_request_that_is_made_again_has_each_result_once() {
 
 #[tokio::test]
 async fn a_transfer_that_had_to_wait_has_its_place() {
-    let transfer = ToolCall::new("t1", "transfer_to_agent", json!({ "agent": "worker" }));
+    let transfer = ToolCall::new("t1", "transfer_to_agent", json!({ "agent_name": "worker" }));
     let peek = ToolCall::new("t2", "peek", json!({ "of": "t2" }));
     let asks = Turn::response(ModelResponse::from_tool_calls([transfer, peek]));
     let said = ScriptedModel::new([Turn::from_text("done")]);

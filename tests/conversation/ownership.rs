@@ -112,7 +112,7 @@ async fn a_namesake_without_the_guard_does_not_run_the_call() {
 #[tokio::test]
 async fn a_sub_agents_call_is_its_own_and_its_parents_call_its_parents() {
     let wiped = Wiped::default();
-    let transfer = Turn::tool("transfer_to_agent", json!({ "agent": "billing" }));
+    let transfer = Turn::tool("transfer_to_agent", json!({ "agent_name": "billing" }));
     let desk = |model: &ScriptedModel, sub: &ScriptedModel| {
         let agent = Agent::builder(model.clone())
             .name("desk")

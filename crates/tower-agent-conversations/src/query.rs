@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::error::StoreError;
 use crate::bounds::NAME;
+use crate::error::StoreError;
 use crate::key::ConversationKey;
 use crate::policy::Policy;
 

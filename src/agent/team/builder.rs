@@ -334,6 +334,7 @@ impl TeamBuilder {
             explanation: outline.explain(&None, None),
             outline: Arc::new(outline),
             gives_one_answer,
+            output_key: None,
             stack,
         }))
     }

@@ -232,7 +232,7 @@ async fn a_sub_agent_that_took_over_continues_where_it_failed() {
     let paid = Paid::default();
     let desk = ScriptedModel::new([Turn::tool(
         "transfer_to_agent",
-        json!({ "agent": "billing" }),
+        json!({ "agent_name": "billing" }),
     )]);
     let billing = ScriptedModel::new([pays(), down(), Turn::from_text("Paid.")]);
     let desk = Agent::builder(desk)

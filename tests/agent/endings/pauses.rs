@@ -250,7 +250,10 @@ async fn an_agent_that_has_taken_over_counts_its_own_calls_over_a_pause() {
         .on_tool(Approval::of_tools(["work"]))
         .build()
         .unwrap();
-    let desk = ScriptedModel::new([Turn::tool("transfer_to_agent", json!({ "agent": "clerk" }))]);
+    let desk = ScriptedModel::new([Turn::tool(
+        "transfer_to_agent",
+        json!({ "agent_name": "clerk" }),
+    )]);
     let agent = Agent::builder(desk)
         .sub_agent(clerk)
         .max_iterations(1)

@@ -50,7 +50,7 @@ fn tools(ran: &Arc<AtomicU32>) -> Vec<Tool> {
 fn agent(order: &[&str], ran: &Arc<AtomicU32>, at_once: usize) -> Agent {
     let mut calls = order
         .iter()
-        .map(|name| (*name, json!({ "agent": "other" })));
+        .map(|name| (*name, json!({ "agent_name": "other" })));
     let (first, arguments) = calls.next().unwrap();
     let turn = calls.fold(Turn::tool(first, arguments), |turn, (name, arguments)| {
         turn.and_tool(name, arguments)

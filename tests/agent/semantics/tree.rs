@@ -43,7 +43,7 @@ fn by_hand(agent: Agent) -> Tool {
 /// An agent that asks another one once.
 fn caller(arguments: Value) -> AgentBuilder {
     let asks = arguments
-        .get("agent")
+        .get("agent_name")
         .map_or("inner", |_| "transfer_to_agent");
     Agent::builder(ScriptedModel::new([
         Turn::tool(asks, arguments),
@@ -80,7 +80,7 @@ fn ways(inner: &Agent, semantics: Option<Semantics>) -> Vec<(&'static str, Agent
     let agents = [
         (
             "sub-agent",
-            caller(json!({ "agent": "inner" })).sub_agent(inner.clone()),
+            caller(json!({ "agent_name": "inner" })).sub_agent(inner.clone()),
         ),
         (
             "tool",

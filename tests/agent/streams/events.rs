@@ -383,7 +383,7 @@ async fn a_note_says_which_call_of_a_turn_it_is_about() {
 #[tokio::test]
 async fn a_turn_ends_before_another_agent_takes_over() {
     let billing = Agent::builder(ScriptedModel::new([Turn::from_text("Paid.")])).name("billing");
-    let hands = Turn::tool("transfer_to_agent", json!({ "agent": "billing" }));
+    let hands = Turn::tool("transfer_to_agent", json!({ "agent_name": "billing" }));
     let desk = Agent::builder(ScriptedModel::new([hands]))
         .name("desk")
         .sub_agent(billing.build().unwrap())

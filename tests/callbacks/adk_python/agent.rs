@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use tower_agent::callback::{
-    Outcome, after_agent, after_model, after_tool, before_agent, before_model, before_tool,
+    after_agent, after_model, after_tool, before_agent, before_model, before_tool,
 };
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, AgentRequest, AgentResponse, Callback, EndReason, Error, Message, ModelResponse,
-    Request, Result, Role, State,
+    Action, AgentRequest, AgentResponse, EndReason, Error, Message, ModelResponse, Request, Result,
+    Role, State,
 };
 
 use super::{adk, agent_says, said, told, work};
@@ -241,31 +241,12 @@ async fn the_state_goes_back_as_a_delta_and_temporary_values_do_not_outlive_the_
     assert_eq!(second.state().snapshot()["visits"], 6);
 }
 
-/// Keeps an agent's answer in the state under a key.
-struct OutputKey(&'static str);
-
-impl Callback<AgentRequest> for OutputKey {
-    fn on_end(&self, request: &AgentRequest, outcome: Outcome<'_, AgentResponse>) {
-        let Outcome::Done(response) = outcome else {
-            return;
-        };
-        // After a transfer it is the answer of the other agent.
-        let is_handed_over = response
-            .new_messages()
-            .flat_map(Message::tool_results)
-            .any(|result| &*result.name == "transfer_to_agent" && !result.is_error);
-        if !is_handed_over {
-            request.context().state().set(self.0, response.text());
-        }
-    }
-}
-
 #[tokio::test]
 async fn the_answer_is_kept_under_a_key_also_where_a_callback_gave_it() {
     for (skip, text) in [(true, "skipped"), (false, "from the model")] {
         let model = ScriptedModel::always(Turn::from_text("from the model"));
         let agent = adk(&model)
-            .on_agent(OutputKey("answer"))
+            .output_key("answer")
             .on_agent(before_agent(move |_| {
                 if skip {
                     Action::Respond(agent_says("skipped"))
@@ -291,13 +272,13 @@ async fn the_answer_after_a_transfer_is_kept_under_the_key_of_the_agent_that_gav
     let billing = ScriptedModel::new([Turn::from_text("It is paid.")]);
     let billing = adk(&billing)
         .name("billing")
-        .on_agent(OutputKey("of billing"))
+        .output_key("of billing")
         .build()
         .unwrap();
-    let turn = Turn::tool("transfer_to_agent", json!({ "agent": "billing" }));
+    let turn = Turn::tool("transfer_to_agent", json!({ "agent_name": "billing" }));
     let desk = adk(&ScriptedModel::new([turn]))
         .sub_agent(billing)
-        .on_agent(OutputKey("of the desk"))
+        .output_key("of the desk")
         .build()
         .unwrap();
     let state = State::default();

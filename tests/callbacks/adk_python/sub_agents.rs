@@ -9,7 +9,7 @@ use super::{adk, agent_says, said, told};
 use test_support::log::Log;
 
 fn transfer(to: &str) -> Turn {
-    Turn::tool("transfer_to_agent", json!({ "agent": to }))
+    Turn::tool("transfer_to_agent", json!({ "agent_name": to }))
 }
 
 /// A desk that may transfer to an agent that knows every invoice.
@@ -27,8 +27,9 @@ fn desk(model: &ScriptedModel, billing: &ScriptedModel, log: &Log) -> AgentBuild
 #[tokio::test]
 async fn a_transfer_hands_over_and_both_agents_are_asked_after() {
     let log = Log::default();
-    let model = ScriptedModel::new([transfer("billing"), Turn::from_text("Desk again.")]);
-    let billing = ScriptedModel::new([Turn::from_text("It is paid.")]);
+    let model = ScriptedModel::new([transfer("billing")]);
+    let billing = ["It is paid.", "You are welcome."].map(Turn::from_text);
+    let billing = ScriptedModel::new(billing);
     let desk = desk(&model, &billing, &log).build().unwrap();
 
     let first = desk.run("My invoice?").await.unwrap();
@@ -37,10 +38,10 @@ async fn a_transfer_hands_over_and_both_agents_are_asked_after() {
     assert_eq!(billing.requests()[0].messages()[0].text(), "My invoice?");
     assert_eq!(log.take(), ["billing", "desk"]);
 
-    // The next question begins at the root.
+    // The next question is for the agent that has the conversation, inside the called one.
     let next = tower_agent::AgentRequest::new("Thanks.").with_history(first.messages().clone());
-    assert_eq!(desk.run(next).await.unwrap().text(), "Desk again.");
-    assert_eq!(log.take(), ["desk"]);
+    assert_eq!(desk.run(next).await.unwrap().text(), "You are welcome.");
+    assert_eq!(log.take(), ["billing", "desk"]);
     [&model, &billing]
         .into_iter()
         .for_each(ScriptedModel::assert_done);
@@ -75,7 +76,7 @@ async fn a_transfer_is_a_tool_call_that_callbacks_see_block_and_redirect() {
     let billing = ScriptedModel::new([Turn::from_text("It is paid.")]);
     let redirected = desk(&model, &billing, &Log::default())
         .on_tool(before_tool(|request| {
-            request.arguments_mut()["agent"] = json!("billing")
+            request.arguments_mut()["agent_name"] = json!("billing")
         }))
         .build()
         .unwrap();

@@ -172,8 +172,11 @@ impl<'m> Prompt<'m> {
     }
 
     /// Returns whether a message is the user's own. What a callback has added for one request has
-    /// no id.
+    /// no id, and a quotation of another agent has an author.
     fn is_of_user(&self, message: &Message) -> bool {
+        if message.author().is_some() {
+            return false;
+        }
         let last = self.last_user.map(|at| self.entries[at].message);
         message.id().is_some() || last.is_none_or(|last| last.id().is_none())
     }

@@ -76,7 +76,8 @@ impl fmt::Display for TurnId<'_> {
 pub(super) enum Place<'a> {
     /// A message of its own.
     Message(TurnId<'a>),
-    /// A message that the run has made of this one: it asks for a repair of an answer.
+    /// A message that the run has made of this one: it asks for a repair of an answer, or shows
+    /// it to another agent.
     Quote(TurnId<'a>),
     /// A message that a callback, a layer or a function of the program has written: it was added to
     /// what an agent is asked or has answered, or is a task of a team. It has the name of no other.
@@ -114,7 +115,7 @@ impl<'a> Place<'a> {
                     call,
                 };
             }
-            Some((quoted, IdPart::Repair)) => MessageId::from(quoted),
+            Some((quoted, IdPart::Repair | IdPart::Quote)) => MessageId::from(quoted),
             Some((_, IdPart::Added | IdPart::Task { .. })) => {
                 return Self::Written(TurnId::Other(id));
             }

@@ -42,7 +42,7 @@ fn agent(world: &World) -> Agent {
         Turn::tool("waits", json!({ "value": 1 }))
             .and_tool("waits", json!({ "value": 2 }))
             .and_tool("worker", json!({ "request": "Where?" })),
-        Turn::tool("transfer_to_agent", json!({ "agent": "team" })),
+        Turn::tool("transfer_to_agent", json!({ "agent_name": "team" })),
     ]);
     let team = Agent::parallel("team").agent(worker());
     Agent::builder(model.chunk_size(4))

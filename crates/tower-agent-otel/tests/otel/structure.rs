@@ -108,7 +108,7 @@ async fn an_agent_that_takes_over_is_inside_the_one_that_transferred() {
     let world = World::new();
     let desk = ScriptedModel::new([Turn::tool(
         "transfer_to_agent",
-        json!({ "agent": "billing" }),
+        json!({ "agent_name": "billing" }),
     )]);
     let desk = Agent::builder(desk)
         .name("desk")

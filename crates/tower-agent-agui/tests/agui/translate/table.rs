@@ -552,7 +552,7 @@ fn an_agent_that_takes_over_speaks_by_its_name() {
     let expert = agent("expert", [Turn::from_text("I know")])
         .build()
         .unwrap();
-    let turn = asks("transfer_to_agent", "c1", json!({ "agent": "expert" }));
+    let turn = asks("transfer_to_agent", "c1", json!({ "agent_name": "expert" }));
     let sent = served(agent("desk", [turn]).sub_agent(expert));
     assert_eq!(speakers(&sent), ["expert"]);
     assert_eq!(

@@ -241,7 +241,7 @@ fn arguments(tool: &str, request: &ModelRequest) -> Value {
     match tool {
         // The results that the model has read.
         "send" => json!({ "to": last.map(|result| result.text()) }),
-        "transfer_to_agent" => json!({ "agent": "other" }),
+        "transfer_to_agent" => json!({ "agent_name": "other" }),
         _ => json!({ "request": "?" }),
     }
 }

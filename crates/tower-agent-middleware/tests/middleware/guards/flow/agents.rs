@@ -172,7 +172,7 @@ async fn a_transfer_takes_the_labels_along() {
         let sub = assistant(&second, &log).name("second").build().unwrap();
         let mut turns = vec![Turn::tool(
             "transfer_to_agent",
-            json!({ "agent": "second" }),
+            json!({ "agent_name": "second" }),
         )];
         if is_tainted {
             turns.insert(0, Turn::tool("read_mail", json!({})));
@@ -198,7 +198,7 @@ async fn a_transfer_that_is_not_declared_is_consequential() {
         .unwrap();
     let model = ScriptedModel::new([
         Turn::tool("read_mail", json!({})),
-        Turn::tool("transfer_to_agent", json!({ "agent": "second" })),
+        Turn::tool("transfer_to_agent", json!({ "agent_name": "second" })),
         done(),
     ]);
     // The guard is this agent's alone, and would not see what the other does.

@@ -403,7 +403,7 @@ fn arguments(chance: &Chance, tool: &str, seen: &str, references: &[String]) -> 
     };
     match tool {
         "worker" => json!({ "request": format!("Do it. {seen}") }),
-        "transfer_to_agent" => json!({ "agent": "successor" }),
+        "transfer_to_agent" => json!({ "agent_name": "successor" }),
         "show_result" => {
             json!({ "result": reference(&references[chance.below(references.len())]) })
         }

@@ -510,7 +510,7 @@ async fn a_global_guard_wraps_agents_used_as_tools_and_sub_agents() {
         .unwrap();
     let model = ScriptedModel::new([
         Turn::tool("worker", json!({ "request": "?" })),
-        Turn::tool("transfer_to_agent", json!({ "agent": "clerk" })),
+        Turn::tool("transfer_to_agent", json!({ "agent_name": "clerk" })),
     ]);
     let agent = Agent::builder(model)
         .tool(worker.into_tool(""))

@@ -142,7 +142,7 @@ async fn a_sub_agent_with_its_parents_tools_is_resumed_itself() {
     let inner = wiper("disk");
     let outer = ScriptedModel::new([Turn::tool(
         "transfer_to_agent",
-        json!({ "agent": "billing" }),
+        json!({ "agent_name": "billing" }),
     )]);
     let desk = Agent::builder(outer.clone())
         .name("desk")
