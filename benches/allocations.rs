@@ -260,7 +260,9 @@ fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
         Turn::tool("look", json!("jo@example.com")),
         Turn::from_text("It is jo@example.com."),
     ];
-    let redact = Redact::new([Detector::email()]).unwrap().numbered();
+    let redact = Redact::new([Detector::email()])
+        .unwrap()
+        .restore_when(|_| true);
     let serve = |after: usize| {
         let agent = Agent::builder(ScriptedModel::new(turns.clone()))
             .tool(Tool::function("look", "Looks.", |input: String| input))

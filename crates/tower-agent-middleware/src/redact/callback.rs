@@ -1,11 +1,11 @@
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use super::hide::{self, Replacements};
 use super::mapper::RedactMapper;
 use super::vault::Vault;
-use super::{Hider, Redact, UnknownPlaceholder};
+use super::{Hider, Redact, Replacement, UndecidedPlaceholder, UnknownPlaceholder};
 use crate::flow::{is_guarded, note_shortened, note_shortened_answer, note_shortened_response};
 use crate::reveal::Reveals;
 use tower_agent::call::Request;
@@ -117,10 +117,33 @@ impl Redact {
 
     /// Acts directly before the tool.
     fn before_tool(&self, request: &mut ToolRequest) -> Result<()> {
-        if self.is_numbered() {
-            self.restore(request)?;
+        match &self.replacement {
+            Replacement::Numbered => self.restore(request)?,
+            Replacement::Kind => self.check_kinds(request)?,
+            // What the function returns is for whoever receives it.
+            Replacement::Function(_) => {}
         }
         request.extensions_mut().note_hidden_output();
+        Ok(())
+    }
+
+    /// Fails if the arguments have a placeholder without a number, which nothing can restore.
+    fn check_kinds(&self, request: &ToolRequest) -> Result<()> {
+        let is_found = Cell::new(false);
+        // Nothing is replaced: this only visits every text.
+        let look = |text: &str| {
+            // Few arguments have a bracket.
+            if text.contains('[') {
+                let mut kinds = self.rules.kinds().iter();
+                let is_in = kinds.any(|kind| text.contains(&format!("[{kind}]")));
+                is_found.set(is_found.get() || is_in);
+            }
+            None
+        };
+        drop(hide::value(request.arguments(), &look));
+        if is_found.get() {
+            return Err(undecided(request));
+        }
         Ok(())
     }
 
@@ -163,8 +186,13 @@ impl Redact {
             return Err(error.with_source(unknown));
         }
         // Checked for every tool, restored for few: a made-up placeholder is wrong in any call.
-        let is_restored = self.restore_when.as_ref().is_some_and(|when| when(request));
-        if let Some(restored) = restored.filter(|_| is_restored) {
+        let Some(restored) = restored else {
+            return Ok(());
+        };
+        let Some(restore_when) = &self.restore_when else {
+            return Err(undecided(request));
+        };
+        if restore_when(request) {
             *request.arguments_mut() = restored;
         }
         Ok(())
@@ -241,6 +269,16 @@ impl Hider {
             drop(hide::message(message, &look));
         }
     }
+}
+
+/// The error of a call that would be made with a placeholder although nobody has wanted that.
+fn undecided(request: &ToolRequest) -> Error {
+    let undecided = UndecidedPlaceholder {
+        tool: request.name().to_owned(),
+    };
+    // The model reads it as well, and can do nothing about it.
+    tracing::warn!("{undecided}");
+    Error::new(ErrorKind::Denied, undecided.to_string()).with_source(undecided)
 }
 
 /// Marks a call whose deltas a redaction hides outside everything else.

@@ -58,7 +58,11 @@
 //! | where it is registered | the model's input, from there inwards; what was written inside |
 //! | [directly around](tower_agent::callback::Bundle::innermost_model) the model and the tools | their output, before any other callback or layer sees it; the model's input |
 //!
-//! Placeholders are restored directly before the tool. Callbacks registered earlier see the
+//! Placeholders are restored directly before the tool, for which
+//! [`restore_when`](Redact::restore_when) decides. Without it a call with a placeholder is not made
+//! and fails with
+//! [`UndecidedPlaceholder`]: a mail to `[email]` helps nobody, and a tool that received every text
+//! could be made to give it away. Callbacks registered earlier see the
 //! original input of the model. Redaction does not cover a retry, fallback or callback that is part
 //! of the model or of one tool, since these are inside it; nor another agent, unless it is
 //! registered for the tree.
@@ -88,6 +92,43 @@
 //!
 //! They are declared as [names](tower_agent::RunContext::declare_names) of the conversation: a
 //! [cache](crate::cache) replays no answer to somebody for whom a placeholder means another text.
+//!
+//! # Spellings
+//!
+//! The built-in detectors know the forms in which people write such texts. They are for what is
+//! said by mistake: a model that wants to tell a text finds a spelling that no pattern has. To hold
+//! back what it has read, see [`flow`](crate::flow). A [`pattern`](Detector::pattern) of your own
+//! adds a form.
+//!
+//! | spelling | text | becomes |
+//! |---|---|---|
+//! | as it is written | `jo@example.com` | `[email]` |
+//! | another case, a tag | `JO+bills@Example.COM` | `[email]` |
+//! | letters of other alphabets | `jo@ex\u{430}mple.com` | `[email]` |
+//! | in a URL | `https://example.com/?to=jo@example.com&a=1` | `https://example.com/?to=[email]&a=1` |
+//! | spaces around the `@` | `jo @ example.com` | stays as it is |
+//! | percent-encoded | `jo%40example.com` | stays as it is |
+//! | full width | `jo\u{ff20}example.com` | stays as it is |
+//! | zero width | `jo\u{200b}@example.com` | stays as it is |
+//! | a soft hyphen | `jo@exam\u{ad}ple.com` | stays as it is |
+//! | in words | `jo at example dot com` | stays as it is |
+//! | in usual groups | `4111 1111 1111 1111` | `[card]` |
+//! | hyphens, and spaces of other widths | `4111-1111\u{a0}1111\u{202f}1111` | `[card]` |
+//! | dots | `4111.1111.1111.1111` | stays as it is |
+//! | two spaces | `4111  1111  1111  1111` | stays as it is |
+//! | other groups | `41111111 11111111` | stays as it is |
+//! | full width | `\u{ff14}111111111111111` | stays as it is |
+//! | zero width | `4111\u{200b}111111111111` | stays as it is |
+//! | an address | `10.0.0.1` | `[ip]` |
+//! | an address as a number | `167772161` | stays as it is |
+//! | a key of a known form | `sk-abcdefghijklmnopqrstuvwx` | `[secret]` |
+//! | a key with a zero width | `sk-abcdefghij\u{200b}klmnopqrstuvwx` | stays as it is |
+//! | a key as base64 | `c2stYWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4` | stays as it is |
+//! | a key in reverse | `xwvutsrqponmlkjihgfedcba-ks` | stays as it is |
+//! | a password | `password=hunter2` | stays as it is |
+//! | credentials in a URL | `postgres://app:hunter2@db/orders` | stays as it is |
+//! | the same, by chance an address | `https://app:hunter2@example.com/` | `https://app:[email]/` |
+//! | mixed | `Mail jo@example.com and 4111.1111.1111.1111 and jo%40example.com` | `Mail [email] and 4111.1111.1111.1111 and jo%40example.com` |
 //!
 //! # Cost
 //!
@@ -150,6 +191,20 @@ pub struct Redact {
 pub struct UnknownPlaceholder {
     /// The placeholder.
     pub placeholder: String,
+}
+
+/// The arguments of a tool call have a placeholder, and nobody has decided whether the tool
+/// receives the text that it stands for: [`Redact::restore_when`] is not set. This is the cause of
+/// the call's error, whose kind is [`Denied`](tower_agent::ErrorKind::Denied).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "tool `{tool}` was not called: its arguments have a placeholder in place of a text that was \
+     redacted; decide with `Redact::restore_when` which tools receive the text"
+)]
+#[non_exhaustive]
+pub struct UndecidedPlaceholder {
+    /// The name of the tool.
+    pub tool: String,
 }
 
 type ReplaceWith = dyn Fn(&str, &str) -> String + Send + Sync;
@@ -229,7 +284,8 @@ impl Redact {
     }
 
     /// Replaces matches by the result of `replace`, which receives the kind and the text, such as
-    /// [`mask`] or that of [`hash`]. It must return the same result for the same text.
+    /// [`mask`] or that of [`hash`]. It must return the same result for the same text. Tools
+    /// receive the result.
     ///
     /// ```
     /// use tower_agent_middleware::redact::{Detector, Redact};
@@ -252,6 +308,10 @@ impl Redact {
     /// [Numbers](Self::numbered) the placeholders and restores the original texts before a tool
     /// runs for which `when` returns `true`. A call with a placeholder that has no original fails
     /// with an [`UnknownPlaceholder`] as its cause.
+    ///
+    /// Tools for which it returns `false` receive the placeholders. If it is not set, a call with a
+    /// placeholder fails with an [`UndecidedPlaceholder`] as its cause, and no tool receives one
+    /// that nobody has thought of.
     ///
     /// An attacker who can make the model call such a tool can pass it any placeholder, so enable
     /// this for as few tools as possible. Callbacks inside this one see the originals. A redacted
@@ -282,7 +342,7 @@ impl Redact {
     ///
     /// The question has the original texts wherever it goes: in the checkpoint, and in the events
     /// of the run. AG-UI servers show it only to clients with the role. An approval that changes
-    /// nothing leaves the placeholders in the call, which a tool receives as
+    /// nothing leaves the placeholders in the call, which a tool receives or not as
     /// [`restore_when`](Self::restore_when) says; an edit with original texts gives them to the
     /// tool.
     ///

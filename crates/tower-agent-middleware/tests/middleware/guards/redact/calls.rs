@@ -7,10 +7,10 @@ use tower_agent::message::{Document, MediaSource, Messages, Metadata, ToolCall};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Message, ModelResponse, Part, Resolution, Role, Tool,
-    ToolResponse,
+    ToolRequest, ToolResponse,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
-use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_middleware::redact::{Detector, Redact, UndecidedPlaceholder};
 
 fn guard() -> Redact {
     Redact::new([Detector::email(), Detector::card(), Detector::secret()]).unwrap()
@@ -58,9 +58,11 @@ async fn text_thoughts_and_calls_of_the_model_are_redacted() {
     ]);
     let given = Arc::default();
     let tool = keeping("send", &given, "sent");
+    // A function's texts are for tools as well.
+    let redact = guard().replace_with(|kind, _| format!("[{kind}]"));
     let agent = Agent::builder(model.clone())
         .tool(tool)
-        .global_callbacks(guard())
+        .global_callbacks(redact)
         .build()
         .unwrap();
 
@@ -209,7 +211,7 @@ async fn numbers_stay_the_same_throughout_a_run_and_are_never_used_twice() {
     ]);
     let agent = Agent::builder(model.clone())
         .tool(keeping("send", &Arc::default(), "d@d.co a@a.co"))
-        .global_callbacks(guard().numbered().redact_input())
+        .global_callbacks(guard().redact_input().restore_when(|_| false))
         .build()
         .unwrap();
 
@@ -328,6 +330,75 @@ async fn an_allowed_tool_receives_the_originals_of_placeholders() {
         "{after}"
     );
     assert_eq!(response.text(), "sent to [email-1]");
+}
+
+#[tokio::test]
+async fn a_tool_receives_no_placeholder_that_nobody_has_thought_of() {
+    let with = |arguments: &Value| {
+        let turns = [
+            Turn::tool("send", arguments.clone()),
+            Turn::from_text("done"),
+        ];
+        ScriptedModel::new(turns)
+    };
+    let to = json!({ "to": ["jo@example.com"], "n": 1 });
+    let key = json!({ "jo@example.com": "x" });
+    let none = json!({ "to": "[bcc] a[0] [email", "n": 1 });
+    for (arguments, is_made) in [(&to, false), (&key, false), (&none, true)] {
+        for redact in [guard(), guard().numbered(), guard().redact_input()] {
+            let model = with(arguments);
+            let given = Arc::default();
+            let agent = Agent::builder(model.clone())
+                .tool(keeping("send", &given, "sent"))
+                .global_callbacks(redact.clone())
+                .build()
+                .unwrap();
+            agent.run("Send.").await.unwrap();
+            assert_eq!(
+                given.lock().unwrap().len(),
+                usize::from(is_made),
+                "{arguments}"
+            );
+            let read = format!("{:?}", model.requests()[1].messages());
+            let is_said = read.contains("decide with `Redact::restore_when`");
+            assert_eq!(is_said, !is_made, "{read}");
+
+            // The same for one run, and around a tool alone.
+            let plain = Agent::builder(with(arguments))
+                .tool(keeping("send", &given, "sent"))
+                .build()
+                .unwrap();
+            given.lock().unwrap().clear();
+            let request = AgentRequest::new("Send.").with_global_callbacks(redact.clone());
+            plain.run(request).await.unwrap();
+            assert_eq!(
+                given.lock().unwrap().len(),
+                usize::from(is_made),
+                "{arguments}"
+            );
+        }
+    }
+    // What is typed says whose call it was.
+    let mut call = ToolRequest::new(ToolCall::new("c", "send", json!({ "to": "[card]" })));
+    let refused = guard()
+        .around_tool()
+        .run_before(&mut call)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Denied);
+    assert_eq!(
+        refused.downcast_ref::<UndecidedPlaceholder>().unwrap().tool,
+        "send"
+    );
+    // The text of a function is for everybody, and a decision is one also if it is no.
+    let by_function = guard().replace_with(|_, _| "[card]".to_owned());
+    by_function
+        .around_tool()
+        .run_before(&mut call)
+        .await
+        .unwrap();
+    let never = guard().restore_when(|_| false);
+    never.around_tool().run_before(&mut call).await.unwrap();
 }
 
 #[tokio::test]

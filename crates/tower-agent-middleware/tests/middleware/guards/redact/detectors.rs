@@ -219,3 +219,50 @@ fn an_unusable_detector_is_refused_with_its_kind() {
         "a"
     );
 }
+
+/// Returns a text with its escapes, as they are in the docs, replaced by what they stand for.
+fn unescaped(text: &str) -> String {
+    let mut pieces = text.split("\\u{");
+    let mut plain = pieces.next().unwrap().to_owned();
+    for piece in pieces {
+        let (code, rest) = piece.split_once('}').unwrap();
+        plain.push(u32::from_str_radix(code, 16).unwrap().try_into().unwrap());
+        plain.push_str(rest);
+    }
+    plain
+}
+
+#[test]
+fn the_table_of_spellings_is_true() {
+    let docs = include_str!("../../../../src/redact/mod.rs");
+    let detectors = [
+        Detector::email(),
+        Detector::card(),
+        Detector::ip_address(),
+        Detector::secret(),
+    ];
+    let redact = Redact::new(detectors).unwrap();
+    let (_, table) = docs
+        .split_once("| spelling | text | becomes |\n//! |---|---|---|\n")
+        .unwrap();
+    let rows = table.lines().map_while(|line| line.strip_prefix("//! | "));
+    let mut stays = 0;
+    let mut found = 0;
+    for row in rows {
+        let [spelling, text, becomes] =
+            &row.trim_end_matches(" |").split(" | ").collect::<Vec<_>>()[..]
+        else {
+            panic!("{row}")
+        };
+        let text = unescaped(text.trim_matches('`'));
+        let expected = if *becomes == "stays as it is" {
+            stays += 1;
+            text.clone()
+        } else {
+            found += 1;
+            unescaped(becomes.trim_matches('`'))
+        };
+        assert_eq!(redact.text(&text), expected, "{spelling}");
+    }
+    assert_eq!((found, stays), (10, 17));
+}

@@ -191,7 +191,7 @@ async fn the_transcript_has_nothing_raw_but_what_the_user_said() {
     let to = Default::default();
     let agent = Agent::builder(speaks())
         .tool(ask(&to))
-        .global_callbacks(redact())
+        .global_callbacks(redact().restore_when(|_| false))
         .build()
         .unwrap();
     let done = agent.run("I am user@raw.org.").await.unwrap();
@@ -289,7 +289,7 @@ async fn it_fails_the_call_also_of_a_tool_that_is_given_the_placeholders_themsel
     ]);
     let agent = Agent::builder(model)
         .tool(ask(&to))
-        .global_callbacks(redact())
+        .global_callbacks(redact().restore_when(|_| false))
         .build()
         .unwrap();
     let done = agent.run("I am user@raw.org.").await.unwrap();
