@@ -13,6 +13,7 @@ use tower::retry::RetryLayer;
 use tower::timeout::error::Elapsed;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_agent::callback::{before_model_async, wrap_agent, wrap_tool};
+use tower_agent::compat::Semantics;
 use tower_agent::context::Lease;
 use tower_agent::message::ToolCall;
 use tower_agent::model::BoxModel;
@@ -129,10 +130,20 @@ impl<R: Clone, T> tower::retry::Policy<R, T, Error> for Again {
 /// The name of an agent's shape, and how to build it.
 type Shape = (&'static str, fn(&Watch) -> Agent);
 
+const PAYS: &[&str] = &["report", "pay"];
+const DELEGATES: &[&str] = &["worker", "pay"];
+
+/// An agent as a tool, by the rules of a preset.
+fn delegating(watch: &Watch, semantics: fn() -> Semantics) -> Agent {
+    let worker = watch.agent("worker", PAYS).semantics(semantics());
+    let worker = worker.build().unwrap();
+    let boss = watch.agent("boss", DELEGATES).tool_concurrency(1);
+    let boss = boss.semantics(semantics()).tool(worker.into_tool("Works."));
+    boss.build().unwrap()
+}
+
 /// Agents in which code stands between a call and the run that could undo its end.
 fn shapes() -> Vec<Shape> {
-    const PAYS: &[&str] = &["report", "pay"];
-    const DELEGATES: &[&str] = &["worker", "pay"];
     vec![
         ("one by one", |watch| {
             let agent = watch.agent("boss", PAYS).tool_concurrency(1);
@@ -150,6 +161,18 @@ fn shapes() -> Vec<Shape> {
             let worker = watch.agent("worker", PAYS).build().unwrap();
             let boss = watch.agent("boss", DELEGATES);
             boss.tool(worker.into_tool("Works.")).build().unwrap()
+        }),
+        ("an agent as a tool, as in Potato", |watch| {
+            delegating(watch, Semantics::potato)
+        }),
+        ("an agent as a tool, as in ADK Elixir", |watch| {
+            delegating(watch, Semantics::adk_elixir)
+        }),
+        ("an agent as a tool, as in ADK Python", |watch| {
+            delegating(watch, Semantics::adk_python)
+        }),
+        ("an agent as a tool, as in trpc", |watch| {
+            delegating(watch, Semantics::trpc)
         }),
         ("one member after the other", |watch| {
             let members = ["a", "b"].map(|name| watch.agent(name, PAYS).build().unwrap());
