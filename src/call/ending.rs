@@ -67,8 +67,8 @@ pub fn is_waiting<R: Request>(request: &R) -> bool {
     request.context().endings().waits(R::CALL)
 }
 
-/// Returns whether this is a tool call that was refused before it reached its tool, at each attempt:
-/// a resumed run can make it, whatever its effect.
+/// Returns whether this is a tool call that was refused before it reached its tool, at each
+/// attempt: a resumed run can make it, whatever its effect.
 #[must_use]
 pub fn is_unmade<R: Request>(request: &R) -> bool {
     R::CALL == CallKind::Tool && request.context().endings().is_unmade()

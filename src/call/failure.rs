@@ -7,8 +7,8 @@ use crate::stream::{EventKind, FailedAttempt, NextAttempt};
 
 /// Tells the stream and the [observers](crate::stream::observer()) of the run that an attempt at
 /// this call has failed and another follows, as [`EventKind::AttemptFailed`], and those who follow
-/// its [attempts](Attempts). For a layer that repeats calls or falls back: the agent tells it of its
-/// callbacks. Never waits.
+/// its [attempts](Attempts). For a layer that repeats calls or falls back: the agent tells it of
+/// its callbacks. Never waits.
 ///
 /// ```
 /// use std::time::Duration;

@@ -263,8 +263,8 @@ impl World {
 /// what is paid is paid once or told as unknown, also where the run goes on.
 ///
 /// `begin` makes the agent, and its request. `again` lets the run go on, from a checkpoint or from
-/// what is stored, or returns `None` if nobody can. If the run `is_timed`, by the paused clock of the test,
-/// its moments are all of its time; else those where a model or a tool starts or ends.
+/// what is stored, or returns `None` if nobody can. If the run `is_timed`, by the paused clock of
+/// the test, its moments are all of its time; else those where a model or a tool starts or ends.
 pub async fn check<S: AgentService>(
     name: &str,
     ways: &[Ends],

@@ -47,8 +47,13 @@ async fn in_the_wait_of_a_retry() {
 #[tokio::test(start_paused = true)]
 async fn in_a_hedge() {
     check_agent("hedge", |world| {
-        let slow =
-            |call: usize| ControlFlow::Continue(if call % 2 == 0 { 2 * MODEL } else { MODEL });
+        let slow = |call: usize| {
+            ControlFlow::Continue(if call.is_multiple_of(2) {
+                2 * MODEL
+            } else {
+                MODEL
+            })
+        };
         let agent = world.agent(world.model(slow));
         agent.model_layer(HedgeLayer::new(ms(50))).build().unwrap()
     })
