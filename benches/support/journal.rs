@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use tower_agent_durable::journal::{
-    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, StepId,
+    Input, Intent, Journal, JournalError, OpenRun, RunEnd, StepId, StepLease, StepRecord, StepState,
 };
 
 /// Keeps records as a database would: as text.
@@ -29,26 +29,26 @@ impl Journal for InMemory {
         run: &OpenRun,
         step: &StepId,
         intent: &Intent,
-    ) -> Result<Begun, JournalError> {
+    ) -> Result<StepState, JournalError> {
         let mut steps = self.0.lock().unwrap();
-        let lease = Lease::new(run.clone(), step.clone(), 1);
+        let lease = StepLease::new(run.clone(), step.clone(), 1);
         Ok(match steps.get(step) {
             Some((intent, Some(record))) => {
-                Begun::Done(intent.clone(), serde_json::from_str(record).unwrap())
+                StepState::Done(intent.clone(), serde_json::from_str(record).unwrap())
             }
-            Some((intent, None)) => Begun::Unfinished(lease, intent.clone()),
+            Some((intent, None)) => StepState::Unfinished(lease, intent.clone()),
             None => {
                 steps.insert(step.clone(), (intent.clone(), None));
-                Begun::Fresh(lease)
+                StepState::Fresh(lease)
             }
         })
     }
 
-    async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
+    async fn begin_again(&self, lease: StepLease) -> Result<StepLease, JournalError> {
         Ok(lease)
     }
 
-    async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+    async fn commit(&self, lease: &StepLease, record: &StepRecord) -> Result<(), JournalError> {
         let record: String = serde_json::to_string(record).unwrap();
         if let Some(step) = self.0.lock().unwrap().get_mut(&lease.step) {
             step.1 = Some(record);
@@ -56,7 +56,7 @@ impl Journal for InMemory {
         Ok(())
     }
 
-    async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
+    async fn release(&self, lease: &StepLease) -> Result<(), JournalError> {
         self.0.lock().unwrap().remove(&lease.step);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Sends the decisions of callbacks to the page.
 
 use serde_json::json;
-use tower_agent::stream::{CallbackNote, Decision, EventKind, Invocation};
+use tower_agent::stream::{CallbackDecision, CallbackNote, EventKind, Invocation};
 use tower_agent::{Action, Callback, ErrorKind};
 use tower_agent_agui::{Event, TranslateRequest, TranslateResponse, before_translate};
 
@@ -32,18 +32,18 @@ fn told(note: &CallbackNote, invocation: &Invocation) -> Event {
     Event::custom("callback", value)
 }
 
-fn decision(decision: &Decision) -> String {
+fn decision(decision: &CallbackDecision) -> String {
     let word = match decision {
-        Decision::Continue => "continue",
-        Decision::SkipRest => "skip rest",
-        Decision::Respond => "respond",
-        Decision::Propagate => "propagate",
-        Decision::Fail => "fail",
-        Decision::Retry => "retry",
-        Decision::Fallback => "fallback",
+        CallbackDecision::Continue => "continue",
+        CallbackDecision::SkipRest => "skip rest",
+        CallbackDecision::Respond => "respond",
+        CallbackDecision::Propagate => "propagate",
+        CallbackDecision::Fail => "fail",
+        CallbackDecision::Retry => "retry",
+        CallbackDecision::Fallback => "fallback",
         // An interrupt is not a failure.
-        Decision::Failed(ErrorKind::Interrupted) => "waits",
-        Decision::Failed(kind) => return format!("error: {kind}"),
+        CallbackDecision::Failed(ErrorKind::Interrupted) => "waits",
+        CallbackDecision::Failed(kind) => return format!("error: {kind}"),
         _ => "something else",
     };
     word.to_owned()

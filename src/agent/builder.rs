@@ -13,7 +13,7 @@ use super::loop_config::{LoopConfig, StopWhen};
 use super::loop_state;
 use super::named_tools::{self, KnownTools, ToolNames};
 use super::outline::{Body, Outline};
-use super::progress::Progress;
+use super::progress::LoopProgress;
 use super::shell::{Shell, shell_setters};
 use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
@@ -236,7 +236,7 @@ impl AgentBuilder {
     /// ```
     pub fn stop_when(
         mut self,
-        stop: impl Fn(&Progress<'_>) -> bool + Send + Sync + 'static,
+        stop: impl Fn(&LoopProgress<'_>) -> bool + Send + Sync + 'static,
     ) -> Self {
         self.stop_when = Some(Box::new(stop));
         self

@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::agent::Agent;
-use super::progress::Progress;
+use super::progress::LoopProgress;
 use super::tool_messages::ShowTool;
 use crate::callback::LayerInner;
 use crate::model::{ModelRequest, Settings};
@@ -30,4 +30,4 @@ pub(super) struct LoopConfig {
     pub(super) is_without_history: bool,
 }
 
-pub(super) type StopWhen = Box<dyn Fn(&Progress<'_>) -> bool + Send + Sync>;
+pub(super) type StopWhen = Box<dyn Fn(&LoopProgress<'_>) -> bool + Send + Sync>;

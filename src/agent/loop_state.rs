@@ -6,7 +6,7 @@ use super::agent::{Agent, boxed};
 use super::answer_calls::take_calls;
 use super::answering::{Answering, Rejected, judge};
 use super::loop_config::{LoopConfig, StopWhen};
-use super::progress::Progress;
+use super::progress::LoopProgress;
 use super::team_response::TeamResponse;
 use super::tools::ToolTurn;
 use super::transfer;
@@ -729,7 +729,7 @@ impl<'a> LoopState<'a> {
             return Ok(None);
         }
         let messages = self.transcript.ordered();
-        let progress = Progress::new(
+        let progress = LoopProgress::new(
             self.context,
             messages.arrived(),
             &self.earlier,

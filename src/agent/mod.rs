@@ -51,7 +51,7 @@ pub use self::agent::Agent;
 pub use self::build_error::BuildError;
 pub use self::builder::AgentBuilder;
 pub use self::explain::{Explained, Explanation, Target, Wrapper};
-pub use self::progress::Progress;
+pub use self::progress::LoopProgress;
 pub use self::stream::RunStream;
 pub use self::team::TeamBuilder;
 pub use self::tool_messages::{IntoToolMessages, ToolAnswer, ToolMessages};

@@ -6,14 +6,14 @@ use crate::message::{Iter, Messages, Usage};
 ///
 /// A run that was [interrupted](crate::Error::interrupt) and goes on is the same run.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
+pub struct LoopProgress<'a> {
     context: &'a RunContext,
     messages: &'a Messages,
     earlier: &'a Paused,
     iterations: u32,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> LoopProgress<'a> {
     pub(super) fn new(
         context: &'a RunContext,
         messages: &'a Messages,

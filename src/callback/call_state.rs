@@ -13,7 +13,7 @@ use super::position::Position;
 use super::rules::CallbackRules;
 use crate::call::Request;
 use crate::error::{CallSite, Error, ErrorKind, Result};
-use crate::stream::{CallbackNote, Decision, EventKind};
+use crate::stream::{CallbackDecision, CallbackNote, EventKind};
 
 /// A call inside a band: its request, and which callbacks have run for it.
 ///
@@ -82,7 +82,7 @@ impl<R: Request> CallState<R> {
         &self,
         index: usize,
         hook: &'static str,
-        decision: Result<Decision, &Error>,
+        decision: Result<CallbackDecision, &Error>,
     ) -> OptionFuture<impl Future> {
         let context = self.request.context();
         let tool_call = context.tool_call_message();
@@ -97,7 +97,7 @@ impl<R: Request> CallState<R> {
                 .tally
                 .failed_attempts(R::CALL, context.own_tool_call()),
             // Not the error itself: a callback outside may hide its text.
-            decision: decision.unwrap_or_else(|error| Decision::Failed(error.kind())),
+            decision: decision.unwrap_or_else(|error| CallbackDecision::Failed(error.kind())),
         };
         let note = EventKind::Callback(Arc::new(note));
         let listeners = context.listeners();
@@ -159,7 +159,7 @@ impl<R: Request> CallState<R> {
     }
 }
 
-impl<T> From<&Action<T>> for Decision {
+impl<T> From<&Action<T>> for CallbackDecision {
     fn from(action: &Action<T>) -> Self {
         match action {
             Action::Continue => Self::Continue,
@@ -169,7 +169,7 @@ impl<T> From<&Action<T>> for Decision {
     }
 }
 
-impl<T> From<&Recovery<T>> for Decision {
+impl<T> From<&Recovery<T>> for CallbackDecision {
     fn from(recovery: &Recovery<T>) -> Self {
         match recovery {
             Recovery::Propagate => Self::Propagate,

@@ -58,7 +58,7 @@ use crate::context::RunContext;
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
-use crate::stream::{Decision, NextAttempt};
+use crate::stream::{CallbackDecision, NextAttempt};
 
 // Around the bands.
 
@@ -585,8 +585,12 @@ impl<R: Request> CallState<R> {
                 continue;
             }
             if is_watched {
-                self.show(index, "before", decision.as_ref().map(Decision::from))
-                    .await;
+                self.show(
+                    index,
+                    "before",
+                    decision.as_ref().map(CallbackDecision::from),
+                )
+                .await;
             }
             if may_hold {
                 self.hold(index, &decision);
@@ -634,8 +638,12 @@ impl<R: Request> CallState<R> {
             let callback = callback.get();
             let decision = Hook::new(|| callback.on_error(request, &error)).await;
             if is_watched {
-                self.show(index, "on_error", decision.as_ref().map(Decision::from))
-                    .await;
+                self.show(
+                    index,
+                    "on_error",
+                    decision.as_ref().map(CallbackDecision::from),
+                )
+                .await;
             }
             match decision {
                 Ok(Recovery::Propagate) => {}
@@ -705,8 +713,12 @@ impl<R: Request> CallState<R> {
                 continue;
             }
             if is_watched {
-                self.show(index, "after", decision.as_ref().map(Decision::from))
-                    .await;
+                self.show(
+                    index,
+                    "after",
+                    decision.as_ref().map(CallbackDecision::from),
+                )
+                .await;
             }
             match decision {
                 Ok(Action::Continue) => {}

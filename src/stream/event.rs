@@ -416,14 +416,14 @@ pub struct CallbackNote {
     /// [failed](EventKind::AttemptFailed) before.
     pub attempt: u32,
     /// The decision.
-    pub decision: Decision,
+    pub decision: CallbackDecision,
 }
 
 /// The decision of a hook.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Decision {
+pub enum CallbackDecision {
     /// Continue.
     Continue,
     /// Skip the remaining callbacks of the band.

@@ -64,7 +64,7 @@ pub use self::delta_sender::{DeltaSender, channel};
 pub(crate) use self::emitter::EventEmitter;
 pub use self::end_reason::EndReason;
 pub use self::event::{
-    CallbackNote, Decision, Event, EventKind, FailedAttempt, Invocation, NextAttempt,
+    CallbackDecision, CallbackNote, Event, EventKind, FailedAttempt, Invocation, NextAttempt,
     ToolCallResult, ToolCallStart,
 };
 pub use self::event_stream::EventStream;

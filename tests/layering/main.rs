@@ -3,7 +3,7 @@
 
 mod source;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -130,6 +130,42 @@ fn no_private_type_has_the_name_of_another() {
         "these names have several types:\n{}",
         lines(&shared)
     );
+}
+
+/// Public names that several crates have: the words of a protocol or of tower, a sealed trait's
+/// token, and what each engine has of its own. In any other case a reader has to ask which is meant.
+const SHARED: &[&str] = &[
+    "Engine",
+    "Event",
+    "EventKind",
+    "Interrupt",
+    "Message",
+    "Messages",
+    "ResponseBody",
+    "ResponseFuture",
+    "RunHandle",
+    "Seal",
+    "Tool",
+    "ToolCall",
+    "Worker",
+    "WorkerBuilder",
+];
+
+#[test]
+fn a_public_name_means_one_thing_in_all_crates() {
+    let mut crates = BTreeMap::<String, Vec<String>>::new();
+    for package in packages() {
+        // What is published.
+        if package == "src" || package.contains("/tower-agent") {
+            for name in Source::read(repository(), &package).public_types() {
+                crates.entry(name).or_default().push(package.clone());
+            }
+        }
+    }
+    crates.retain(|_, crates| crates.len() > 1);
+    let known: BTreeSet<_> = SHARED.iter().map(|name| (*name).to_owned()).collect();
+    let shared: BTreeSet<_> = crates.keys().cloned().collect();
+    assert_eq!(shared, known, "{crates:#?}");
 }
 
 /// A folder hands things on to those outside: inside, the file that defines a thing is named.

@@ -175,6 +175,13 @@ impl Source {
         files
     }
 
+    /// Returns the names of the types and traits that are `pub` without restriction.
+    pub(crate) fn public_types(&self) -> BTreeSet<String> {
+        let types = self.modules.values().flat_map(|module| &module.types);
+        let public = types.filter(|(_, is_public)| **is_public);
+        public.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Returns the names that several types of the crate have, unless all of these are public, with
     /// the files that define them.
     pub(crate) fn shared_names(&self) -> Vec<String> {

@@ -14,7 +14,7 @@ use tower_agent::{
     Agent, AgentRequest, BoxError, Effect, ModelRequest, ModelResponse, Resolution, Tool,
 };
 use tower_agent_durable::Sqlite;
-use tower_agent_durable::journal::{Durable, JournalError, RunQuery, Unfinished};
+use tower_agent_durable::journal::{Durable, JournalError, RunQuery, UnfinishedStep};
 
 const RUN: &str = "invoice 7";
 
@@ -77,8 +77,8 @@ async fn main() -> Result<(), BoxError> {
             return Ok(());
         }
         "delete" => return Ok(runs.delete(RUN).await?),
-        "paid" => Some(Unfinished::Done("paid".into())),
-        "again" => Some(Unfinished::RunAgain),
+        "paid" => Some(UnfinishedStep::Done("paid".into())),
+        "again" => Some(UnfinishedStep::RunAgain),
         _ => None,
     };
 

@@ -143,10 +143,12 @@ mod word;
 
 pub use self::protocol::Protocol;
 pub use self::providers::{Providers, ProvidersError};
-pub use self::transport::{BuildError, HttpModel, HttpModelBuilder, RequestBody, RequestHeaders};
 #[cfg(feature = "http-client")]
 pub use self::transport::{
     HttpClient, HttpClientBuilder, HttpClientError, ResponseBody, TimeLimits,
+};
+pub use self::transport::{
+    HttpModel, HttpModelBuilder, ModelBuildError, RequestBody, RequestHeaders,
 };
 
 /// Futures of the services in this crate's root.

@@ -8,7 +8,8 @@ use crate::error::RestateError;
 use crate::wire::{Begin, Change, End, HasBegun, Process, Start, Write};
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{
-    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, RunKey, StepId,
+    Input, Intent, Journal, JournalError, OpenRun, RunEnd, RunKey, StepId, StepLease, StepRecord,
+    StepState,
 };
 
 impl Journal for Engine {
@@ -31,7 +32,7 @@ impl Journal for Engine {
         run: &OpenRun,
         step: &StepId,
         intent: &Intent,
-    ) -> Result<Begun, JournalError> {
+    ) -> Result<StepState, JournalError> {
         let begin = Begin {
             process: Process::of(run),
             step: step.clone(),
@@ -39,31 +40,31 @@ impl Journal for Engine {
             at: SystemTime::now(),
         };
         match write(self, &run.key(), "begin", &begin).await? {
-            HasBegun::Fresh => Ok(Begun::Fresh(Lease::new(run.clone(), begin.step, 1))),
+            HasBegun::Fresh => Ok(StepState::Fresh(StepLease::new(run.clone(), begin.step, 1))),
             HasBegun::Done { intent, record } => {
-                Ok(Begun::Done(intent, Record::from_json(&record)?))
+                Ok(StepState::Done(intent, StepRecord::from_json(&record)?))
             }
             HasBegun::Unfinished { intent, attempt } => {
-                let lease = Lease::new(run.clone(), begin.step, attempt);
-                Ok(Begun::Unfinished(lease, intent))
+                let lease = StepLease::new(run.clone(), begin.step, attempt);
+                Ok(StepState::Unfinished(lease, intent))
             }
         }
     }
 
-    async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
+    async fn begin_again(&self, lease: StepLease) -> Result<StepLease, JournalError> {
         change(self, &lease, Change::BeginAgain).await?;
         let attempt = lease.attempt.saturating_add(1);
-        Ok(Lease::new(lease.run, lease.step, attempt))
+        Ok(StepLease::new(lease.run, lease.step, attempt))
     }
 
-    async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+    async fn commit(&self, lease: &StepLease, record: &StepRecord) -> Result<(), JournalError> {
         // As text: the object that stores it may be of another version, and must not drop what it
         // does not know.
         let record = serde_json::to_string(record).map_err(StoreError::data)?;
         change(self, lease, Change::Commit(record)).await
     }
 
-    async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
+    async fn release(&self, lease: &StepLease) -> Result<(), JournalError> {
         change(self, lease, Change::Release).await
     }
 
@@ -80,7 +81,7 @@ impl Journal for Engine {
     }
 }
 
-async fn change(engine: &Engine, lease: &Lease, change: Change) -> Result<(), JournalError> {
+async fn change(engine: &Engine, lease: &StepLease, change: Change) -> Result<(), JournalError> {
     let change = Write {
         process: Process::of(&lease.run),
         step: lease.step.key(),

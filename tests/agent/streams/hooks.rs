@@ -8,7 +8,7 @@ use std::task::Poll;
 use serde_json::json;
 use tower_agent::callback::{Bundle, after_model};
 use tower_agent::compat::Hooks;
-use tower_agent::stream::{Decision, Event, EventKind};
+use tower_agent::stream::{CallbackDecision, Event, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, Callback, Error, ErrorKind, ModelRequest, ModelResponse, Recovery, Request,
@@ -211,6 +211,6 @@ async fn a_hook_that_a_callback_lacks_is_not_shown() {
         events
             .iter()
             .filter_map(decided)
-            .all(|decision| matches!(decision, Decision::SkipRest))
+            .all(|decision| matches!(decision, CallbackDecision::SkipRest))
     );
 }

@@ -11,7 +11,7 @@ use tower_agent::callback::{
 };
 use tower_agent::compat::Semantics;
 use tower_agent::model::BoxModel;
-use tower_agent::stream::{Decision, EventKind};
+use tower_agent::stream::{CallbackDecision, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentResponse, Callback, Error, ErrorKind, Message, ModelRequest, ModelResponse,
@@ -88,7 +88,7 @@ async fn an_outermost_callback_sees_the_errors_of_hooks() {
     let mut failed = Vec::new();
     while let Some(event) = run.next().await {
         if let EventKind::Callback(note) = &event.kind
-            && let Decision::Failed(kind) = note.decision
+            && let CallbackDecision::Failed(kind) = note.decision
         {
             failed.push(kind);
         }

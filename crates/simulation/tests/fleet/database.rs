@@ -15,8 +15,8 @@ use tower_agent_agui::conversations::{
 };
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{
-    Begun, Input, Intent, Journal, JournalError, KnownRun, Lease, OpenRun, Record, RunEnd, RunKey,
-    RunStatus, StepId, next_request,
+    Input, Intent, Journal, JournalError, KnownRun, OpenRun, RunEnd, RunKey, RunStatus, StepId,
+    StepLease, StepRecord, StepState, next_request,
 };
 use tower_agent_middleware::rate_limit::{Exhausted, RateChange, RateState, RateStore};
 
@@ -193,7 +193,7 @@ struct Step {
     intent: Intent,
     input: u32,
     attempt: u32,
-    record: Option<Record>,
+    record: Option<StepRecord>,
 }
 
 type Answer<T> = Result<T, JournalError>;
@@ -262,14 +262,14 @@ impl Tables {
         Ok(open)
     }
 
-    fn begin(&self, run: &OpenRun, id: &StepId, intent: &Intent) -> Answer<Begun> {
+    fn begin(&self, run: &OpenRun, id: &StepId, intent: &Intent) -> Answer<StepState> {
         self.own(run, |known| {
-            let lease = |attempt| Lease::new(run.clone(), id.clone(), attempt);
+            let lease = |attempt| StepLease::new(run.clone(), id.clone(), attempt);
             if let Some(step) = known.steps.get(&id.key()) {
                 let intent = step.intent.clone();
                 return Ok(match &step.record {
-                    Some(record) => Begun::Done(intent, record.clone()),
-                    None => Begun::Unfinished(lease(step.attempt), intent),
+                    Some(record) => StepState::Done(intent, record.clone()),
+                    None => StepState::Unfinished(lease(step.attempt), intent),
                 });
             }
             let step = Step {
@@ -280,12 +280,12 @@ impl Tables {
                 record: None,
             };
             known.steps.insert(id.key(), step);
-            Ok(Begun::Fresh(lease(1)))
+            Ok(StepState::Fresh(lease(1)))
         })
     }
 
     /// Changes a step of which this process has the lease.
-    fn step(&self, lease: &Lease, change: impl FnOnce(&mut Step)) -> Answer<()> {
+    fn step(&self, lease: &StepLease, change: impl FnOnce(&mut Step)) -> Answer<()> {
         self.own(&lease.run, |run| {
             let input = run.open.input;
             let step = run.steps.get_mut(&lease.step.key());
@@ -329,25 +329,25 @@ impl Journal for Database {
         self.operation(|tables| tables.own(run, steps)).await?
     }
 
-    async fn begin(&self, run: &OpenRun, step: &StepId, intent: &Intent) -> Answer<Begun> {
+    async fn begin(&self, run: &OpenRun, step: &StepId, intent: &Intent) -> Answer<StepState> {
         self.operation(|tables| tables.begin(run, step, intent))
             .await?
     }
 
-    async fn begin_again(&self, lease: Lease) -> Answer<Lease> {
+    async fn begin_again(&self, lease: StepLease) -> Answer<StepLease> {
         let next = lease.attempt + 1;
         self.operation(|tables| tables.step(&lease, |step| step.attempt = next))
             .await??;
-        Ok(Lease::new(lease.run, lease.step, next))
+        Ok(StepLease::new(lease.run, lease.step, next))
     }
 
-    async fn commit(&self, lease: &Lease, record: &Record) -> Answer<()> {
+    async fn commit(&self, lease: &StepLease, record: &StepRecord) -> Answer<()> {
         let record = record.clone();
         self.operation(|tables| tables.step(lease, |step| step.record = Some(record)))
             .await?
     }
 
-    async fn release(&self, lease: &Lease) -> Answer<()> {
+    async fn release(&self, lease: &StepLease) -> Answer<()> {
         self.operation(|tables| {
             tables.step(lease, |_| {})?;
             tables.own(&lease.run, |run| {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use tower_agent::{BoxError, Resolution};
 use tower_agent_agui::{Conversation, Message};
-use tower_agent_durable::journal::Unfinished;
+use tower_agent_durable::journal::UnfinishedStep;
 
 use crate::bank;
 use crate::server::{JOBS, ROLE, USER};
@@ -103,7 +103,7 @@ impl User {
                     self.is_operator = false;
                     for question in &questions {
                         let reason = question["reason"].as_str().unwrap_or_default();
-                        self.is_operator |= reason == Unfinished::REASON;
+                        self.is_operator |= reason == UnfinishedStep::REASON;
                         let payload = answer(&self.world, reason, &order, says_yes).await;
                         let id = &question["id"];
                         self.resume.push(json!({
@@ -193,7 +193,7 @@ impl User {
             input["resume"] = json!(self.resume);
         }
         let operator = if self.is_operator {
-            Unfinished::ROLE
+            UnfinishedStep::ROLE
         } else {
             ""
         };
@@ -254,12 +254,12 @@ async fn answer(world: &World, reason: &str, order: &str, says_yes: bool) -> Val
         let mut seen = world.seen();
         *seen.asked.entry(reason.to_owned()).or_default() += 1;
     }
-    if reason == Unfinished::REASON {
+    if reason == UnfinishedStep::REASON {
         sleep(bank::SETTLED).await;
         return if world.seen().paid.contains_key(order) {
-            Unfinished::Done(json!("paid")).into()
+            UnfinishedStep::Done(json!("paid")).into()
         } else {
-            Unfinished::RunAgain.into()
+            UnfinishedStep::RunAgain.into()
         };
     }
     if says_yes {

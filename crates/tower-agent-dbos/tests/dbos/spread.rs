@@ -11,7 +11,7 @@ use tower_agent::{
     Tool, ToolRequest,
 };
 use tower_agent_durable::Postgres;
-use tower_agent_durable::journal::{Durable, RunQuery, Unfinished};
+use tower_agent_durable::journal::{Durable, RunQuery, UnfinishedStep};
 
 use super::process::{Process, Program};
 use super::{Cluster, text};
@@ -91,15 +91,15 @@ async fn many_runs_end_once_although_one_of_two_workers_is_killed() {
                 return asked;
             };
             // Whoever keeps the payments looks whether it was made.
-            assert_eq!(interrupt.reason, Unfinished::REASON);
+            assert_eq!(interrupt.reason, UnfinishedStep::REASON);
             let id = run.run_id().to_owned();
             let was_paid = lines(&root, "paid")
                 .iter()
                 .any(|line| line.ends_with(&format!(" {id}")));
             let answer = if was_paid {
-                Unfinished::Done(json!("paid"))
+                UnfinishedStep::Done(json!("paid"))
             } else {
-                Unfinished::RunAgain
+                UnfinishedStep::RunAgain
             };
             asked += 1;
             run = cluster

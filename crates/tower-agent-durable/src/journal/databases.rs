@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::error::JournalError;
 use super::input::Input;
 use super::intent::Intent;
-use super::journal::{Begun, Journal, Lease};
+use super::journal::{Journal, StepLease, StepState};
 use super::open_run::OpenRun;
-use super::record::Record;
+use super::record::StepRecord;
 use super::run_end::RunEnd;
 use super::run_info::RunInfo;
 use super::runs::Runs;
@@ -63,7 +63,7 @@ macro_rules! keeps_runs {
                 run: &OpenRun,
                 step: &StepId,
                 intent: &Intent,
-            ) -> Result<Begun, JournalError> {
+            ) -> Result<StepState, JournalError> {
                 let database = self.clone();
                 let run = run.clone();
                 let step = step.clone();
@@ -71,19 +71,23 @@ macro_rules! keeps_runs {
                 to_end(async move { tables::begin(&database, &run, &step, &intent).await }).await
             }
 
-            async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
+            async fn begin_again(&self, lease: StepLease) -> Result<StepLease, JournalError> {
                 let database = self.clone();
                 to_end(async move { tables::begin_again(&database, lease).await }).await
             }
 
-            async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+            async fn commit(
+                &self,
+                lease: &StepLease,
+                record: &StepRecord,
+            ) -> Result<(), JournalError> {
                 let database = self.clone();
                 let lease = lease.clone();
                 let record = record.clone();
                 to_end(async move { tables::commit(&database, &lease, &record).await }).await
             }
 
-            async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
+            async fn release(&self, lease: &StepLease) -> Result<(), JournalError> {
                 let database = self.clone();
                 let lease = lease.clone();
                 to_end(async move { tables::release(&database, &lease).await }).await

@@ -12,8 +12,8 @@ use tower_agent::{Result, RunContext};
 use super::error::JournalError;
 use super::fingerprint::Fingerprint;
 use super::intent::Intent;
-use super::journal::{Begun, Journal};
-use super::record::{Outcome, Record};
+use super::journal::{Journal, StepState};
+use super::record::{StepOutcome, StepRecord};
 use super::run_service::DurableRunLayer;
 use super::step_id::StepKind;
 use super::step_service::DurableLayer;
@@ -106,24 +106,24 @@ impl<J: Journal> Durable<J> {
             is_repeatable: true,
         };
         let lease = match self.journal.begin(&steps.run, &step, &intent).await? {
-            Begun::Fresh(lease) | Begun::Unfinished(lease, _) => {
+            StepState::Fresh(lease) | StepState::Unfinished(lease, _) => {
                 steps.note_begun();
                 lease
             }
-            Begun::Done(
+            StepState::Done(
                 _,
-                Record {
-                    outcome: Outcome::Response(value),
+                StepRecord {
+                    outcome: StepOutcome::Response(value),
                     ..
                 },
             ) => {
                 let value = serde_json::from_str(value.get()).map_err(StoreError::data);
                 return Ok(value.map_err(JournalError::from)?);
             }
-            Begun::Done(
+            StepState::Done(
                 _,
-                Record {
-                    outcome: Outcome::Error(error),
+                StepRecord {
+                    outcome: StepOutcome::Error(error),
                     ..
                 },
             ) => return Err(error),
@@ -131,11 +131,11 @@ impl<J: Journal> Durable<J> {
         match make().await {
             Ok(value) => {
                 let json = to_raw_value(&value).map_err(StoreError::data);
-                let outcome = Outcome::Response(json.map_err(JournalError::from)?);
+                let outcome = StepOutcome::Response(json.map_err(JournalError::from)?);
                 // The caller gets the value only once it is stored: a crash right after must not
                 // let the run decide by a value that the next process cannot see.
                 self.journal
-                    .commit(&lease, &Record::new(outcome, Effects::default(), None))
+                    .commit(&lease, &StepRecord::new(outcome, Effects::default(), None))
                     .await?;
                 Ok(value)
             }

@@ -35,18 +35,11 @@ pub struct Input {
     /// The time at which the run received the request, which decides whether its answers are in
     /// time.
     pub at: SystemTime,
-    /// The stored conversation. Only in the process that received the request,
-    /// where the journal may find the messages in it.
-    #[serde(skip)]
-    #[cfg_attr(
-        not(any(feature = "postgres", feature = "sqlite")),
-        expect(dead_code, reason = "only the journals in a database find it")
-    )]
-    pub(super) conversation: Option<ConversationKey>,
-    /// The stored conversation that a policy keeps, if one does.
+    /// The stored conversation, and the policy that keeps it if one does. Only in the process that
+    /// received the request, where a journal in a database may find the messages in it.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     #[serde(skip)]
-    pub(super) kept_in: Option<KeptIn>,
+    pub(super) conversation: Option<KeptIn>,
 }
 
 impl Input {
@@ -103,9 +96,8 @@ impl Input {
             fingerprint,
             is_retried,
             at: SystemTime::now(),
-            conversation: ConversationKey::of(context).cloned(),
             #[cfg(any(feature = "postgres", feature = "sqlite"))]
-            kept_in: KeptIn::of(context),
+            conversation: KeptIn::of(context),
         })
     }
 }

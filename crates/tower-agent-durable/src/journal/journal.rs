@@ -7,7 +7,7 @@ use super::error::JournalError;
 use super::input::Input;
 use super::intent::Intent;
 use super::open_run::OpenRun;
-use super::record::Record;
+use super::record::StepRecord;
 use super::run_end::RunEnd;
 use super::step_id::StepId;
 
@@ -72,15 +72,17 @@ pub trait Journal: Clone + Send + Sync + 'static {
         run: &OpenRun,
         step: &StepId,
         intent: &Intent,
-    ) -> impl Future<Output = Result<Begun, JournalError>> + Send;
+    ) -> impl Future<Output = Result<StepState, JournalError>> + Send;
 
     /// Begins an unfinished step again, as another attempt.
     ///
     /// # Errors
     ///
     /// Fails if the run was taken over.
-    fn begin_again(&self, lease: Lease)
-    -> impl Future<Output = Result<Lease, JournalError>> + Send;
+    fn begin_again(
+        &self,
+        lease: StepLease,
+    ) -> impl Future<Output = Result<StepLease, JournalError>> + Send;
 
     /// Records a step's outcome.
     ///
@@ -89,8 +91,8 @@ pub trait Journal: Clone + Send + Sync + 'static {
     /// Fails if the run was taken over.
     fn commit(
         &self,
-        lease: &Lease,
-        record: &Record,
+        lease: &StepLease,
+        record: &StepRecord,
     ) -> impl Future<Output = Result<(), JournalError>> + Send;
 
     /// Forgets a step.
@@ -98,7 +100,7 @@ pub trait Journal: Clone + Send + Sync + 'static {
     /// # Errors
     ///
     /// Fails if the run was taken over.
-    fn release(&self, lease: &Lease) -> impl Future<Output = Result<(), JournalError>> + Send;
+    fn release(&self, lease: &StepLease) -> impl Future<Output = Result<(), JournalError>> + Send;
 
     /// Records the current end of the run.
     ///
@@ -127,7 +129,7 @@ pub trait Journal: Clone + Send + Sync + 'static {
 /// The right to make a step and to commit it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Lease {
+pub struct StepLease {
     /// The run.
     pub run: OpenRun,
     /// The step.
@@ -139,7 +141,7 @@ pub struct Lease {
     pub(super) unsynced: Option<Arc<str>>,
 }
 
-impl Lease {
+impl StepLease {
     /// Creates a lease, for a journal of your own.
     #[must_use]
     pub fn new(run: OpenRun, step: StepId, attempt: u32) -> Self {
@@ -156,11 +158,11 @@ impl Lease {
 /// The state of a step.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Begun {
+pub enum StepState {
     /// It was not begun before.
-    Fresh(Lease),
+    Fresh(StepLease),
     /// It has ended.
-    Done(Intent, Record),
+    Done(Intent, StepRecord),
     /// It was begun, and may have ended without a record.
-    Unfinished(Lease, Intent),
+    Unfinished(StepLease, Intent),
 }

@@ -41,7 +41,7 @@
 //! |---|---|
 //! | of a model, or of a tool that is [`Pure`](tower_agent::Effect::Pure) or [`Idempotent`](tower_agent::Effect::Idempotent) | is repeated |
 //! | of an agent as a tool | is repeated; its own calls that have returned are replayed |
-//! | of a tool that is [`Mutating`](tower_agent::Effect::Mutating), the default | is not repeated: the run is [interrupted](tower_agent::Interrupt) until you say with [`Unfinished`] whether the call was carried out |
+//! | of a tool that is [`Mutating`](tower_agent::Effect::Mutating), the default | is not repeated: the run is [interrupted](tower_agent::Interrupt) until you say with [`UnfinishedStep`] whether the call was carried out |
 //!
 //! A call of a mutating tool that has timed out is treated like one that was running. A tool that
 //! passes its [`idempotency_key`](tower_agent::ToolRequest::idempotency_key) to the service that it
@@ -50,10 +50,10 @@
 //! The question is kept in the conversation's [private
 //! state](tower_agent::RunContext::private_state) until the call has a result. A run that continues
 //! from the [checkpoint](tower_agent::Checkpoint), under whatever id, takes the answer or asks
-//! again; an agent without a journal does not make the call. [`RunAgain`](Unfinished::RunAgain)
+//! again; an agent without a journal does not make the call. [`RunAgain`](UnfinishedStep::RunAgain)
 //! makes it with the idempotency key that the question shows. As with every answer, resume each
 //! checkpoint only once. The answer is what the model reads as the result, so the question is [for
-//! the role](tower_agent::Interrupt::for_role) [`operator`](Unfinished::ROLE): the servers of AG-UI
+//! the role](tower_agent::Interrupt::for_role) [`operator`](UnfinishedStep::ROLE): the servers of AG-UI
 //! and MCP do not take it from a client without that role.
 //!
 //! If a run is started again, a model call that has failed is repeated. A tool call that has failed
@@ -136,7 +136,7 @@
 //! are refused with [`TakenOver`](JournalError::TakenOver), and it starts no more calls. If it was
 //! calling a mutating tool, the run asks whether that call was carried out. Nothing can stop the
 //! other process from making that one call, whose start the journal has. So start a run again, and
-//! answer [`RunAgain`](Unfinished::RunAgain), only when its process has stopped.
+//! answer [`RunAgain`](UnfinishedStep::RunAgain), only when its process has stopped.
 //!
 //! A run that works shows it in the database every [10 seconds](RunInfo::HEARTBEAT), and
 //! [`is_alive`](RunInfo::is_alive) says whether it does. [`resume_lost`](Runs::resume_lost) goes on
@@ -249,11 +249,11 @@ pub use self::error::JournalError;
 pub use self::fingerprint::Fingerprint;
 pub use self::input::Input;
 pub use self::intent::Intent;
-pub use self::journal::{Begun, Journal, Lease};
+pub use self::journal::{Journal, StepLease, StepState};
 pub use self::known_run::KnownRun;
 pub use self::next_request::next_request;
 pub use self::open_run::OpenRun;
-pub use self::record::{Outcome, Record};
+pub use self::record::{StepOutcome, StepRecord};
 pub use self::run_end::RunEnd;
 pub use self::run_info::RunInfo;
 pub use self::run_key::RunKey;
@@ -265,4 +265,4 @@ pub use self::runs::Runs;
 pub use self::step_id::{StepId, StepKind};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use self::step_info::StepInfo;
-pub use self::unfinished::Unfinished;
+pub use self::unfinished::UnfinishedStep;

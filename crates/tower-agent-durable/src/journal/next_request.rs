@@ -4,7 +4,7 @@ use tower_agent::agent::SavedRequest;
 use tower_agent::{AgentRequest, Interrupt, Resolution};
 
 use super::run_end::RunEnd;
-use super::unfinished::Unfinished;
+use super::unfinished::UnfinishedStep;
 
 /// Returns the request that continues a run, from its latest request and its current end. For a
 /// journal of your own; [`Runs::request`](super::Runs::request) is that of the databases.
@@ -36,7 +36,7 @@ pub fn next_request(latest: SavedRequest, end: Option<RunEnd>, now: SystemTime) 
 /// counts only for the question that was shown, so those of other calls do no harm. An interrupt
 /// that is open again needs a new answer.
 fn still_needed(earlier: &[Resolution], interrupts: &[Interrupt]) -> Vec<Resolution> {
-    let is_unfinished = |open: &Interrupt| open.reason == Unfinished::REASON;
+    let is_unfinished = |open: &Interrupt| open.reason == UnfinishedStep::REASON;
     if !interrupts.iter().any(is_unfinished) {
         return Vec::new();
     }

@@ -10,9 +10,9 @@ use tower_agent::{Error, Interrupt};
 use super::error::JournalError;
 use super::fingerprint::Fingerprint;
 use super::intent::Intent;
-use super::journal::Lease;
+use super::journal::StepLease;
 use super::step_request::StepRequest;
-use super::unfinished::Unfinished;
+use super::unfinished::UnfinishedStep;
 use tower_agent_conversations::StoreError;
 
 /// The key of the stored question, in the call.
@@ -38,7 +38,7 @@ pub(super) struct Question {
     fingerprint: Fingerprint,
     idempotency_key: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    answer: Option<Unfinished>,
+    answer: Option<UnfinishedStep>,
 }
 
 impl Question {
@@ -62,7 +62,7 @@ impl Question {
     pub(super) fn about<R: StepRequest>(
         request: &R,
         earlier: u32,
-        lease: &Lease,
+        lease: &StepLease,
         intent: &Intent,
     ) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Question {
 
     /// Notes that another attempt was begun after the answer, and forgotten by the journal without
     /// a call. The next has a higher number than both, so that this answer is not taken for it.
-    pub(super) fn pass<R: StepRequest>(mut self, request: &R, lease: &Lease) {
+    pub(super) fn pass<R: StepRequest>(mut self, request: &R, lease: &StepLease) {
         let forgotten = self.number_before(&lease.run.id) + lease.attempt;
         self.earlier = self.number().max(forgotten);
         self.attempt = 0;
@@ -113,7 +113,7 @@ impl Question {
     }
 
     /// Returns the answer, or the error that asks.
-    pub(super) fn answer<R: StepRequest>(&mut self, request: &R) -> Result<Unfinished, Error> {
+    pub(super) fn answer<R: StepRequest>(&mut self, request: &R) -> Result<UnfinishedStep, Error> {
         if let Some(answer) = &self.answer {
             return Ok(answer.clone());
         }
@@ -127,7 +127,7 @@ impl Question {
             }
             Some(ResolutionOutcome::Cancelled) => {
                 let why = "stopped while it was running; its outcome is unknown";
-                Unfinished::Failed(why.to_owned())
+                UnfinishedStep::Failed(why.to_owned())
             }
             _ => return Err(self.ask(request, None)),
         };
@@ -138,7 +138,7 @@ impl Question {
         // and the next request then does not carry the resolution again.
         self.answer = Some(answer.clone());
         self.store(request);
-        if answer == Unfinished::RunAgain {
+        if answer == UnfinishedStep::RunAgain {
             request.context().release_call(GUARD);
         }
         Ok(answer)
@@ -152,11 +152,11 @@ impl Question {
         let message = why.unwrap_or_else(|| {
             format!("`{name}` was running when the run stopped, and may have been done")
         });
-        let interrupt = Interrupt::new(self.name(request), Unfinished::REASON)
+        let interrupt = Interrupt::new(self.name(request), UnfinishedStep::REASON)
             .with_message(message)
-            .with_response_schema(Unfinished::schema())
+            .with_response_schema(UnfinishedStep::schema())
             .with_payload(request.subject())
-            .for_role(Unfinished::ROLE);
+            .for_role(UnfinishedStep::ROLE);
         self.asked.clone_from(&interrupt.id);
         self.store(request);
         Error::interrupt(interrupt)

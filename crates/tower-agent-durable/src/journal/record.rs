@@ -9,12 +9,12 @@ use tower_agent_conversations::StoreError;
 /// The end of a step: its response or error, and its effects on the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Record {
+pub struct StepRecord {
     /// The version of the form.
     #[serde(deserialize_with = "version::known::<1, _>")]
     pub version: u32,
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: StepOutcome,
     /// The effects on the run.
     #[serde(default, skip_serializing_if = "Effects::is_empty")]
     pub effects: Effects,
@@ -27,14 +27,14 @@ pub struct Record {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum StepOutcome {
     /// The response, as JSON. It is kept as text: most are written and never read again.
     Response(Box<RawValue>),
     /// The error.
     Error(Error),
 }
 
-impl Record {
+impl StepRecord {
     /// The version that this crate writes, and the latest that it reads.
     pub const VERSION: u32 = 1;
 
@@ -48,7 +48,7 @@ impl Record {
         version::read(text, Self::VERSION)
     }
 
-    pub(super) fn new(outcome: Outcome, effects: Effects, ending: Option<Error>) -> Self {
+    pub(super) fn new(outcome: StepOutcome, effects: Effects, ending: Option<Error>) -> Self {
         Self {
             version: Self::VERSION,
             outcome,

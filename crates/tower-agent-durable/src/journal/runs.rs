@@ -287,7 +287,7 @@ impl Runs {
         let places: RunMessages = from_json(row.text("messages")?)?;
         let mut end = ended(row)?;
         if let Some(kept_in) = KeptIn::from_text(row.text("kept_in")?)? {
-            if kept_in.policy != Policy::Session {
+            if kept_in.policy != Some(Policy::Session) {
                 // Only the thread knows what its client has of the run.
                 return Err(other_conversation(key, Some(&kept_in)));
             }
@@ -521,7 +521,7 @@ impl RunInfo {
         info.user = (!owner.is_empty()).then(|| owner.into());
         if let Some(KeptIn { policy, key }) = KeptIn::from_text(row.text("kept_in")?)? {
             info.conversation = Some(key);
-            info.policy = Some(policy);
+            info.policy = policy;
         }
         let version = row.text("version")?;
         info.version = (!version.is_empty()).then(|| version.into());

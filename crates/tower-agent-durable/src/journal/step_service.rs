@@ -15,13 +15,13 @@ use tower_layer::Layer;
 use super::error::JournalError;
 use super::fingerprint::Fingerprint;
 use super::intent::Intent;
-use super::journal::{Begun, Journal, Lease};
+use super::journal::{Journal, StepLease, StepState};
 use super::question::Question;
-use super::record::{Outcome, Record};
+use super::record::{StepOutcome, StepRecord};
 use super::step_id::{StepId, StepKind};
 use super::step_request::StepRequest;
 use super::steps::Steps;
-use super::unfinished::Unfinished;
+use super::unfinished::UnfinishedStep;
 use tower_agent_conversations::StoreError;
 
 /// Journals model and tool calls.
@@ -144,20 +144,20 @@ where
         // From here on the journal has the start: a crash at any later point leaves an unfinished
         // step.
         let (mut lease, is_unfinished) = match journal.begin(&steps.run, &step, &intent).await? {
-            Begun::Fresh(lease) => {
+            StepState::Fresh(lease) => {
                 if let Err(refused) = steps.check_new(&step).await {
                     journal.release(&lease).await?;
                     return Err(refused.into());
                 }
                 (lease, false)
             }
-            Begun::Done(then, record) => {
+            StepState::Done(then, record) => {
                 check(&step, &then.fingerprint, &intent)?;
                 steps.reach(&step, true);
                 // In a box: its future is larger than all that a call which is made needs.
                 return Box::pin(replay(&request, &step, record)).await;
             }
-            Begun::Unfinished(lease, then) => {
+            StepState::Unfinished(lease, then) => {
                 check(&step, &then.fingerprint, &intent)?;
                 steps.reach(&step, false);
                 // The tool may have been declared differently when the attempt was made. Both must
@@ -204,13 +204,13 @@ where
                     request.identify(response);
                 }
                 let outcome = match &result {
-                    Ok(response) => to_raw_value(response).map(Outcome::Response),
-                    Err(error) => Ok(Outcome::Error(error.clone())),
+                    Ok(response) => to_raw_value(response).map(StepOutcome::Response),
+                    Err(error) => Ok(StepOutcome::Error(error.clone())),
                 };
                 let outcome =
                     outcome.map_err(|error| JournalError::from(StoreError::data(error)))?;
                 let ending = ending_after_response(&request).filter(|_| result.is_ok());
-                if let Outcome::Error(error) = &outcome {
+                if let StepOutcome::Error(error) = &outcome {
                     // The journal stores errors without their sources. A callback that looks for a
                     // source must decide now as it will in a replay.
                     result = Err(as_stored(error)?);
@@ -218,7 +218,7 @@ where
                 // The response leaves this function only once it is stored: whoever acts on it,
                 // such as the next model call, must not be ahead of the journal.
                 journal
-                    .commit(&lease, &Record::new(outcome, log.effects(), ending))
+                    .commit(&lease, &StepRecord::new(outcome, log.effects(), ending))
                     .await?;
             }
             End::Release => {
@@ -256,7 +256,7 @@ fn as_stored(error: &Error) -> Result<Error, JournalError> {
 
 /// The write to the journal after a step's call.
 enum End {
-    /// Record the outcome.
+    /// StepRecord the outcome.
     Commit,
     /// Forget the step, as if it was never begun.
     Release,
@@ -273,7 +273,7 @@ enum End {
 fn end_of<R: StepRequest>(
     request: &R,
     intent: &Intent,
-    lease: &Lease,
+    lease: &StepLease,
     result: &Result<R::Response>,
 ) -> End {
     let is_tool = matches!(lease.step.kind, StepKind::Tool(_));
@@ -314,7 +314,7 @@ fn known_answer<R: StepRequest>(
     request: &R,
     stored: Option<Question>,
     own: Option<Question>,
-) -> Result<Option<(Question, Unfinished)>> {
+) -> Result<Option<(Question, UnfinishedStep)>> {
     // The stored question may be about the attempt that is unfinished here: it is asked once.
     let own = own.filter(|own| {
         stored
@@ -325,7 +325,7 @@ fn known_answer<R: StepRequest>(
     // answer.
     for mut question in stored.into_iter().chain(own) {
         match question.answer(request)? {
-            Unfinished::RunAgain => {}
+            UnfinishedStep::RunAgain => {}
             answer => return Ok(Some((question, answer))),
         }
     }
@@ -344,8 +344,12 @@ fn check(step: &StepId, then: &Fingerprint, now: &Intent) -> Result<(), JournalE
 }
 
 /// Answers a call from its record, with the same effects on the run.
-async fn replay<R: StepRequest>(request: &R, step: &StepId, record: Record) -> Result<R::Response> {
-    let Record {
+async fn replay<R: StepRequest>(
+    request: &R,
+    step: &StepId,
+    record: StepRecord,
+) -> Result<R::Response> {
+    let StepRecord {
         outcome,
         effects,
         ending,
@@ -356,8 +360,8 @@ async fn replay<R: StepRequest>(request: &R, step: &StepId, record: Record) -> R
         end_after_response(request, ending);
     }
     match outcome {
-        Outcome::Error(error) => Err(error),
-        Outcome::Response(response) => {
+        StepOutcome::Error(error) => Err(error),
+        StepOutcome::Response(response) => {
             let response = serde_json::from_str(response.get());
             let response = response.map_err(|error| JournalError::from(StoreError::data(error)))?;
             request.show(response).await

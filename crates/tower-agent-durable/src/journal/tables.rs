@@ -12,11 +12,11 @@ use super::error::JournalError;
 use super::fingerprint;
 use super::input::Input;
 use super::intent::Intent;
-use super::journal::{Begun, Lease};
+use super::journal::{StepLease, StepState};
 use super::kept_in::KeptIn;
 use super::known_run::KnownRun;
 use super::open_run::{Before, OpenRun, Waited};
-use super::record::Record;
+use super::record::StepRecord;
 use super::run_end::RunEnd;
 use super::run_key::{MAX_ID, RunKey};
 use super::run_messages::{self, RunMessages};
@@ -103,12 +103,12 @@ const LATEST: &str = "SELECT messages FROM tower_agent_run_inputs WHERE run = $1
 pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, JournalError> {
     let key = input.key();
     key.check()?;
-    let kept_in = KeptIn::to_text(input.kept_in.as_ref())?;
+    let kept_in = KeptIn::to_text(input.conversation.as_ref())?;
     let version = input.version.as_deref().unwrap_or_default();
     let running = RunStatus::Running.as_str();
     let conversation = &input.request.checkpoint().messages;
-    let (messages, texts) =
-        RunMessages::find(database, conversation, input.conversation.as_ref()).await?;
+    let stored = input.conversation.as_ref().map(|stored| &stored.key);
+    let (messages, texts) = RunMessages::find(database, conversation, stored).await?;
     let mut tx = database.begin(Wait::Limited, Durability::AtCommit).await?;
     // Creates the row of a new run, and locks the row of a known one until the commit.
     let known = [
@@ -189,8 +189,11 @@ fn check_conversation(key: &RunKey, row: &Row, kept_in: &str) -> Result<(), Jour
 /// conversation.
 pub(super) fn other_conversation(key: &RunKey, known: Option<&KeptIn>) -> JournalError {
     let conversation = match known {
-        Some(KeptIn { policy, key }) => format!("{policy} `{key}`"),
-        None => "no stored conversation".to_owned(),
+        Some(KeptIn {
+            policy: Some(policy),
+            key,
+        }) => format!("{policy} `{key}`"),
+        _ => "no stored conversation".to_owned(),
     };
     JournalError::OtherConversation {
         run: key.run.clone(),
@@ -348,7 +351,7 @@ pub(super) async fn begin(
     run: &OpenRun,
     step: &StepId,
     intent: &Intent,
-) -> Result<Begun, JournalError> {
+) -> Result<StepState, JournalError> {
     let key = stored_key(step);
     let durability = if intent.is_repeatable {
         // Without its beginning the call is made again, as it would be with it.
@@ -364,20 +367,20 @@ pub(super) async fn begin(
         let then = from_json(row.text("intent")?)?;
         return match row.optional_text("record")? {
             Some(text) => {
-                let record = Record::from_json(text)?;
+                let record = StepRecord::from_json(text)?;
                 if digest(text, step) != row.text("digest")? {
                     let why = format!("the record of {step} was changed in the database");
                     return Err(StoreError::data(why).into());
                 }
-                Ok(Begun::Done(then, record))
+                Ok(StepState::Done(then, record))
             }
             None => {
-                let lease = Lease::new(run.clone(), step.clone(), row.number("attempt")?);
-                Ok(Begun::Unfinished(lease, then))
+                let lease = StepLease::new(run.clone(), step.clone(), row.number("attempt")?);
+                Ok(StepState::Unfinished(lease, then))
             }
         };
     }
-    let mut lease = Lease::new(run.clone(), step.clone(), 1);
+    let mut lease = StepLease::new(run.clone(), step.clone(), 1);
     let text = text_of(intent)?;
     if !add_step(&mut *tx, id, &lease, &text).await? {
         return Err(taken_over(run));
@@ -386,14 +389,14 @@ pub(super) async fn begin(
     if intent.is_repeatable {
         lease.unsynced = Some(text.into());
     }
-    Ok(Begun::Fresh(lease))
+    Ok(StepState::Fresh(lease))
 }
 
 /// Adds a step with its intent, and returns whether it was missing.
 async fn add_step(
     tx: &mut dyn Transaction,
     id: i64,
-    lease: &Lease,
+    lease: &StepLease,
     intent: &str,
 ) -> Result<bool, JournalError> {
     let key = stored_key(&lease.step);
@@ -409,10 +412,13 @@ async fn add_step(
     Ok(tx.execute(ADD_STEP, &add).await? == 1)
 }
 
-pub(super) async fn begin_again(database: &dyn Sql, lease: Lease) -> Result<Lease, JournalError> {
+pub(super) async fn begin_again(
+    database: &dyn Sql,
+    lease: StepLease,
+) -> Result<StepLease, JournalError> {
     let more = [now().into(), lease.run.input.into()];
     write(database, &lease, BEGIN_AGAIN, &more).await?;
-    Ok(Lease::new(
+    Ok(StepLease::new(
         lease.run,
         lease.step,
         lease.attempt.saturating_add(1),
@@ -421,8 +427,8 @@ pub(super) async fn begin_again(database: &dyn Sql, lease: Lease) -> Result<Leas
 
 pub(super) async fn commit(
     database: &dyn Sql,
-    lease: &Lease,
-    record: &Record,
+    lease: &StepLease,
+    record: &StepRecord,
 ) -> Result<(), JournalError> {
     let record = text_of(record)?;
     let digest = digest(&record, &lease.step);
@@ -431,7 +437,7 @@ pub(super) async fn commit(
     write(database, lease, COMMIT, &more).await
 }
 
-pub(super) async fn release(database: &dyn Sql, lease: &Lease) -> Result<(), JournalError> {
+pub(super) async fn release(database: &dyn Sql, lease: &StepLease) -> Result<(), JournalError> {
     write(database, lease, RELEASE, &[]).await
 }
 
@@ -497,7 +503,7 @@ async fn without_shared(
 /// Writes to the step of a lease: its run, its name and the attempt are the first arguments.
 async fn write(
     database: &dyn Sql,
-    lease: &Lease,
+    lease: &StepLease,
     sql: &'static str,
     more: &[Value<'_>],
 ) -> Result<(), JournalError> {

@@ -10,18 +10,18 @@ use tower_agent::{Action, Callback, Error, ErrorKind, ToolRequest, ToolResponse}
 /// ```
 /// use serde_json::json;
 /// use tower_agent::{Interrupt, Resolution};
-/// use tower_agent_durable::journal::Unfinished;
+/// use tower_agent_durable::journal::UnfinishedStep;
 ///
 /// fn was_paid(question: &Interrupt) -> Resolution {
-///     assert_eq!(question.reason, Unfinished::REASON);
-///     Resolution::resolved(&question.id, Unfinished::Done(json!("paid")))
+///     assert_eq!(question.reason, UnfinishedStep::REASON);
+///     Resolution::resolved(&question.id, UnfinishedStep::Done(json!("paid")))
 /// }
 /// # drop(was_paid);
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Unfinished {
+pub enum UnfinishedStep {
     /// It was done, and returned this. Its changes of the run's state are lost.
     Done(Value),
     /// It failed; the model reads why.
@@ -32,7 +32,7 @@ pub enum Unfinished {
     RunAgain,
 }
 
-impl Unfinished {
+impl UnfinishedStep {
     /// The [`reason`](tower_agent::Interrupt::reason) of the interrupts that ask.
     pub const REASON: &str = "unfinished_step";
     /// The [role](tower_agent::Interrupt::for_role) of those who answer.
@@ -53,12 +53,12 @@ impl Unfinished {
     }
 }
 
-impl From<Unfinished> for Value {
-    fn from(answer: Unfinished) -> Self {
+impl From<UnfinishedStep> for Value {
+    fn from(answer: UnfinishedStep) -> Self {
         match answer {
-            Unfinished::Done(value) => json!({ "done": value }),
-            Unfinished::Failed(why) => json!({ "failed": why }),
-            Unfinished::RunAgain => json!("run_again"),
+            UnfinishedStep::Done(value) => json!({ "done": value }),
+            UnfinishedStep::Failed(why) => json!({ "failed": why }),
+            UnfinishedStep::RunAgain => json!("run_again"),
         }
     }
 }
@@ -70,11 +70,13 @@ pub(super) struct AnswerUnfinished;
 
 impl Callback<ToolRequest> for AnswerUnfinished {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>, Error> {
-        match request.extensions().get::<Unfinished>() {
+        match request.extensions().get::<UnfinishedStep>() {
             // The journal has begun another attempt, so the tool is called as usual.
-            None | Some(Unfinished::RunAgain) => Ok(Action::Continue),
-            Some(Unfinished::Done(value)) => Ok(Action::Respond(ToolResponse::new(value.clone()))),
-            Some(Unfinished::Failed(why)) => Err(Error::new(ErrorKind::Tool, why.clone())),
+            None | Some(UnfinishedStep::RunAgain) => Ok(Action::Continue),
+            Some(UnfinishedStep::Done(value)) => {
+                Ok(Action::Respond(ToolResponse::new(value.clone())))
+            }
+            Some(UnfinishedStep::Failed(why)) => Err(Error::new(ErrorKind::Tool, why.clone())),
         }
     }
 

@@ -26,8 +26,8 @@ use tower_agent::{
 };
 use tower_agent_conversations::{ConversationKey, ConversationStore, Session, SessionLayer};
 use tower_agent_durable::journal::{
-    Begun, Durable, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd,
-    RunStatus, StepId, Unfinished,
+    Durable, Input, Intent, Journal, JournalError, OpenRun, RunEnd, RunStatus, StepId, StepLease,
+    StepRecord, StepState, UnfinishedStep,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Budget, Limits};
@@ -376,7 +376,7 @@ impl World {
 
     /// Plays the person: approves, and looks whether an unfinished call was made.
     pub(crate) fn answer(&self, interrupt: &tower_agent::Interrupt) -> Resolution {
-        if interrupt.reason != Unfinished::REASON {
+        if interrupt.reason != UnfinishedStep::REASON {
             return Resolution::resolved(&interrupt.id, Decision::Approve);
         }
         // Who looks has to know that nobody is about to do it.
@@ -389,9 +389,9 @@ impl World {
         let was_done = keys.lines().any(|line| line == key);
         self.write("asked", &format!("{tool} {was_done}"));
         let answer = if was_done {
-            Unfinished::Done(json!(format!("{tool} done")))
+            UnfinishedStep::Done(json!(format!("{tool} done")))
         } else {
-            Unfinished::RunAgain
+            UnfinishedStep::RunAgain
         };
         Resolution::resolved(&interrupt.id, answer)
     }
@@ -471,7 +471,7 @@ impl<J: Journal> Journal for Watched<J> {
         run: &OpenRun,
         step: &StepId,
         intent: &Intent,
-    ) -> Result<Begun, JournalError> {
+    ) -> Result<StepState, JournalError> {
         self.world.point(&format!("begins {}", step.key())).await;
         let begun = self
             .world
@@ -481,14 +481,14 @@ impl<J: Journal> Journal for Watched<J> {
         Ok(begun)
     }
 
-    async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
+    async fn begin_again(&self, lease: StepLease) -> Result<StepLease, JournalError> {
         self.world.point("begins again").await;
         let lease = self.world.writing(self.inner.begin_again(lease)).await?;
         self.world.point("has begun again").await;
         Ok(lease)
     }
 
-    async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+    async fn commit(&self, lease: &StepLease, record: &StepRecord) -> Result<(), JournalError> {
         self.world
             .point(&format!("commits {}", lease.step.key()))
             .await;
@@ -508,7 +508,7 @@ impl<J: Journal> Journal for Watched<J> {
         Ok(())
     }
 
-    async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
+    async fn release(&self, lease: &StepLease) -> Result<(), JournalError> {
         self.world
             .point(&format!("releases {}", lease.step.key()))
             .await;

@@ -10,7 +10,7 @@ use tower_agent::error::{Error, ErrorKind};
 #[non_exhaustive]
 pub struct Exhausted {
     /// The limit that is used up.
-    pub resource: Resource,
+    pub resource: LimitedResource,
     /// The time until the next call may be made, if no other call comes before it.
     pub retry_after: Duration,
     /// Whether the limit is that of one [key](super::RateLimitLayer::by), and not everybody's. A
@@ -21,7 +21,7 @@ pub struct Exhausted {
 /// A limit that is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Resource {
+pub enum LimitedResource {
     /// The number of calls.
     Requests,
     /// The number of tokens.
@@ -30,7 +30,7 @@ pub enum Resource {
     Provider,
 }
 
-impl fmt::Display for Resource {
+impl fmt::Display for LimitedResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Requests => "the limit of requests is used up",

@@ -41,7 +41,7 @@
 //!
 //! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, BoxError, Usage};
-//! use tower_agent_middleware::rate_limit::{Exhausted, RateLimitLayer, Resource};
+//! use tower_agent_middleware::rate_limit::{Exhausted, RateLimitLayer, LimitedResource};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), BoxError> {
@@ -55,7 +55,7 @@
 //! agent.run("How are you?").await?;
 //! let error = agent.run("And now?").await.unwrap_err();
 //! let exhausted = error.downcast_ref::<Exhausted>().ok_or("typed")?;
-//! assert_eq!(exhausted.resource, Resource::Tokens);
+//! assert_eq!(exhausted.resource, LimitedResource::Tokens);
 //! assert_eq!(error.retry_after(), Some(exhausted.retry_after));
 //! # Ok(())
 //! # }
@@ -120,7 +120,7 @@ mod service;
 mod state;
 mod store;
 
-pub use self::exhausted::{Exhausted, Resource};
+pub use self::exhausted::{Exhausted, LimitedResource};
 pub use self::layer::RateLimitLayer;
 pub use self::metered::Metered;
 pub use self::service::RateLimit;

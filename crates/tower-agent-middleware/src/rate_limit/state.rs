@@ -3,7 +3,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::bucket::{Bucket, Quota};
-use super::exhausted::{Exhausted, Resource};
+use super::exhausted::{Exhausted, LimitedResource};
 use super::headers::{Report, Reported};
 
 /// The period of a provider's limit that does not say when it resets.
@@ -128,9 +128,9 @@ impl RateState {
         let tokens = tokens as f64;
         let closed = self.closed_until.map(|until| until - now);
         let waits = [
-            (Resource::Provider, closed.unwrap_or_default()),
-            (Resource::Requests, self.requests.wait(1.0)),
-            (Resource::Tokens, self.tokens.wait(tokens)),
+            (LimitedResource::Provider, closed.unwrap_or_default()),
+            (LimitedResource::Requests, self.requests.wait(1.0)),
+            (LimitedResource::Tokens, self.tokens.wait(tokens)),
         ];
         let longest = waits.into_iter().max_by_key(|(_, wait)| *wait);
         if let Some((resource, retry_after)) = longest

@@ -3,7 +3,7 @@ use tower_agent::error::{Error, ErrorKind};
 /// An [`HttpModel`](super::HttpModel) could not be built. The error never contains a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BuildError {
+pub enum ModelBuildError {
     /// The base URL is not a valid HTTP URL.
     #[error("invalid base URL `{url}`: {reason}")]
     BaseUrl {
@@ -39,8 +39,8 @@ pub enum BuildError {
     Client(#[from] super::client_error::HttpClientError),
 }
 
-impl From<BuildError> for Error {
-    fn from(error: BuildError) -> Self {
+impl From<ModelBuildError> for Error {
+    fn from(error: ModelBuildError) -> Self {
         Self::from_source(ErrorKind::InvalidRequest, error)
     }
 }

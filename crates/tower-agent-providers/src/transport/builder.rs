@@ -8,7 +8,7 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::base_url::BaseUrl;
-use super::build_error::BuildError;
+use super::build_error::ModelBuildError;
 use super::config::{Config, FetchKey, KeySource, PerCall, sensitive};
 use super::issuer::Issuer;
 use super::model::HttpModel;
@@ -62,8 +62,8 @@ impl<P: Protocol + Default> HttpModel<P, super::client::HttpClient> {
     ///
     /// # Errors
     ///
-    /// Fails with a [`BuildError`] that names the invalid part.
-    pub fn from_env() -> Result<Self, BuildError> {
+    /// Fails with a [`ModelBuildError`] that names the invalid part.
+    pub fn from_env() -> Result<Self, ModelBuildError> {
         HttpModelBuilder::new(P::default()).build()
     }
 }
@@ -199,9 +199,9 @@ impl<P: Protocol> HttpModelBuilder<P> {
     ///
     /// # Errors
     ///
-    /// Fails with a [`BuildError`] that names the invalid part.
+    /// Fails with a [`ModelBuildError`] that names the invalid part.
     #[cfg(feature = "http-client")]
-    pub fn build(self) -> Result<HttpModel<P, super::client::HttpClient>, BuildError> {
+    pub fn build(self) -> Result<HttpModel<P, super::client::HttpClient>, ModelBuildError> {
         let http = super::client::HttpClient::shared()?;
         self.build_with(http)
     }
@@ -210,21 +210,21 @@ impl<P: Protocol> HttpModelBuilder<P> {
     ///
     /// # Errors
     ///
-    /// Fails with a [`BuildError`] that names the invalid part.
-    pub fn build_with<S>(mut self, http: S) -> Result<HttpModel<P, S>, BuildError> {
+    /// Fails with a [`ModelBuildError`] that names the invalid part.
+    pub fn build_with<S>(mut self, http: S) -> Result<HttpModel<P, S>, ModelBuildError> {
         self.protocol.complete(&environment);
         let config = self.config()?;
         Ok(HttpModel::new(http, self.protocol, config, self.model))
     }
 
-    fn config(&self) -> Result<Config, BuildError> {
+    fn config(&self) -> Result<Config, ModelBuildError> {
         let given = self.base_url.clone();
         let given = given.or_else(|| environment(P::BASE_URL_VARIABLE));
         let base = match &given {
             Some(given) => parse_base_url(given, &self.protocol.base_url(given.trim()))?,
             None => {
                 let default = self.protocol.default_base_url();
-                let default = default.map_err(BuildError::Option)?;
+                let default = default.map_err(ModelBuildError::Option)?;
                 parse_base_url(&default, &default)?
             }
         };
@@ -277,7 +277,7 @@ impl<P: Protocol> HttpModelBuilder<P> {
             .filter(|key| !key.is_empty());
         if let Some(key) = &key {
             let (name, value) = self.protocol.key_header(key);
-            headers.insert(name, sensitive(&value).ok_or(BuildError::ApiKey)?);
+            headers.insert(name, sensitive(&value).ok_or(ModelBuildError::ApiKey)?);
         }
         // Before the headers are merged: the protocol's own ones are no secrets.
         let secrets = Secrets::new(key, &given, base.query());
@@ -340,13 +340,13 @@ impl<P: Protocol> HttpModelBuilder<P> {
         None
     }
 
-    fn given_headers(&self) -> Result<HeaderMap, BuildError> {
+    fn given_headers(&self) -> Result<HeaderMap, ModelBuildError> {
         let mut given = HeaderMap::new();
         for (at, (name, value)) in self.headers.iter().enumerate() {
             let parsed = HeaderName::try_from(name)
-                .map_err(|_| BuildError::HeaderName { number: at + 1 })?;
-            let value =
-                sensitive(value).ok_or_else(|| BuildError::HeaderValue { name: name.clone() })?;
+                .map_err(|_| ModelBuildError::HeaderName { number: at + 1 })?;
+            let value = sensitive(value)
+                .ok_or_else(|| ModelBuildError::HeaderValue { name: name.clone() })?;
             given.append(parsed, value);
         }
         Ok(given)
@@ -354,12 +354,12 @@ impl<P: Protocol> HttpModelBuilder<P> {
 }
 
 /// Fails if the calls cannot be signed, which would otherwise be seen at the first one.
-fn check_signature(per_call: Option<&PerCall>) -> Result<(), BuildError> {
+fn check_signature(per_call: Option<&PerCall>) -> Result<(), ModelBuildError> {
     match per_call {
         #[cfg(feature = "bedrock")]
         Some(PerCall::Signature(access)) => {
             let region = access.require_region();
-            region.map(drop).map_err(BuildError::Option)
+            region.map(drop).map_err(ModelBuildError::Option)
         }
         _ => Ok(()),
     }
@@ -367,8 +367,8 @@ fn check_signature(per_call: Option<&PerCall>) -> Result<(), BuildError> {
 
 /// Reads the base URL that a given one stands for. That may contain a key and is shown in the error
 /// without it.
-fn parse_base_url(given: &str, url: &str) -> Result<BaseUrl, BuildError> {
-    BaseUrl::parse(url).map_err(|reason| BuildError::BaseUrl {
+fn parse_base_url(given: &str, url: &str) -> Result<BaseUrl, ModelBuildError> {
+    BaseUrl::parse(url).map_err(|reason| ModelBuildError::BaseUrl {
         url: without_secrets(given),
         reason,
     })

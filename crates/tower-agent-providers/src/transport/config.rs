@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
 use super::base_url::BaseUrl;
-use super::build_error::BuildError;
+use super::build_error::ModelBuildError;
 use super::connection;
 use super::issuer::Issuer;
 use super::secrets::Secrets;
@@ -128,12 +128,12 @@ impl Config {
         &mut self,
         protocol: &impl Protocol,
         key: &str,
-    ) -> Result<(HeaderName, HeaderValue), BuildError> {
+    ) -> Result<(HeaderName, HeaderValue), ModelBuildError> {
         // A key read from a file ends with a newline, which no header may contain.
         let key = key.trim();
         self.secrets.add_key(key);
         let (name, value) = protocol.key_header(key);
-        Ok((name, sensitive(&value).ok_or(BuildError::ApiKey)?))
+        Ok((name, sensitive(&value).ok_or(ModelBuildError::ApiKey)?))
     }
 
     /// Adds the headers of one call.

@@ -33,7 +33,7 @@ mod time_limits;
 mod tls;
 
 pub use self::body::RequestBody;
-pub use self::build_error::BuildError;
+pub use self::build_error::ModelBuildError;
 pub use self::builder::HttpModelBuilder;
 #[cfg(feature = "http-client")]
 pub use self::client::{HttpClient, HttpClientBuilder, ResponseBody};

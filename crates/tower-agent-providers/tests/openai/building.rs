@@ -7,7 +7,7 @@ use http_body_util::Full;
 use tower::service_fn;
 use tower_agent::{BoxError, Error, ErrorKind, ModelRequest, Settings};
 use tower_agent_providers::openai::{Chat, OpenAi};
-use tower_agent_providers::{BuildError, HttpClient, HttpModelBuilder, RequestBody};
+use tower_agent_providers::{HttpClient, HttpModelBuilder, ModelBuildError, RequestBody};
 
 use crate::server::{Server, json, says};
 use test_support::call;
@@ -151,7 +151,7 @@ fn invalid_builds() {
         "http://a b/",
     ] {
         assert!(
-            matches!(url(bad), BuildError::BaseUrl { .. }),
+            matches!(url(bad), ModelBuildError::BaseUrl { .. }),
             "{bad}: {:?}",
             url(bad)
         );
@@ -167,20 +167,20 @@ fn invalid_builds() {
     );
     let start = || OpenAi::builder().base_url("http://localhost");
     let key = start().api_key("sk-sec\nret").build().unwrap_err();
-    assert_eq!(key, BuildError::ApiKey);
+    assert_eq!(key, ModelBuildError::ApiKey);
     let value = start().header("x-a", "sk-sec\nret").build().unwrap_err();
-    assert_eq!(value, BuildError::HeaderValue { name: "x-a".into() });
+    assert_eq!(value, ModelBuildError::HeaderValue { name: "x-a".into() });
     let name = start()
         .header("x-a", "b")
         .header("Bearer sk-secret", "a")
         .build()
         .unwrap_err();
-    assert_eq!(name, BuildError::HeaderName { number: 2 });
+    assert_eq!(name, ModelBuildError::HeaderName { number: 2 });
     for error in [key, value, name] {
         assert!(!format!("{error} {error:?}").contains("sk-sec"), "{error}");
     }
     assert_eq!(
-        Error::from(BuildError::ApiKey).kind(),
+        Error::from(ModelBuildError::ApiKey).kind(),
         ErrorKind::InvalidRequest
     );
 }
@@ -304,7 +304,7 @@ async fn child_has_its_own() {
     }
     assert!(matches!(
         OpenAi::from_env(),
-        Err(BuildError::BaseUrl { .. })
+        Err(ModelBuildError::BaseUrl { .. })
     ));
     let start = || OpenAi::builder().base_url("http://localhost");
     let (parts, _) = made(start().api_key("sk-own"), Settings::default()).await;

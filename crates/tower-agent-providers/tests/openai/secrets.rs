@@ -5,7 +5,7 @@ use serde_json::json;
 use tower_agent::model::FinishReason;
 use tower_agent::{Error, ErrorKind, ModelRequest};
 use tower_agent_providers::openai::{Chat, OpenAi};
-use tower_agent_providers::{BuildError, HttpModelBuilder, RequestBody};
+use tower_agent_providers::{HttpModelBuilder, ModelBuildError, RequestBody};
 
 use crate::server::{Reply, Server, json as reply, whole};
 use test_support::call;
@@ -189,7 +189,7 @@ fn a_key_where_a_port_or_credentials_would_be_is_refused_and_not_shown() {
         let builder = OpenAi::builder().api_key("").base_url(&*url);
         assert!(!format!("{builder:?}").contains("secret"), "{builder:?}");
         match builder.build() {
-            Err(error @ BuildError::BaseUrl { .. }) => {
+            Err(error @ ModelBuildError::BaseUrl { .. }) => {
                 assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
             }
             other => panic!("{url}: {other:?}"),

@@ -11,7 +11,7 @@ use tower_agent::{
     BoxError, Error, ErrorKind, ModelRequest, ModelResponse, Resolution, Role, Tool, ToolRequest,
 };
 use tower_agent_durable::Sqlite;
-use tower_agent_durable::journal::Unfinished;
+use tower_agent_durable::journal::UnfinishedStep;
 
 use crate::support::{Count, durable, request};
 
@@ -70,7 +70,7 @@ async fn a_tool_that_has_finished_is_kept_although_one_beside_it_aborts_the_run(
         panic!("{:?}", asks.interrupts())
     };
     assert_eq!(about_stop.payload["tool"], "stop");
-    let again = Resolution::resolved(&about_stop.id, Unfinished::RunAgain);
+    let again = Resolution::resolved(&about_stop.id, UnfinishedStep::RunAgain);
     let next = database
         .runs()
         .request("run 1")

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
 use tower_agent_durable::journal::{
-    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, RunInfo,
-    RunStatus, StepId,
+    Input, Intent, Journal, JournalError, OpenRun, RunEnd, RunInfo, RunStatus, StepId, StepLease,
+    StepRecord, StepState,
 };
 use tower_agent_durable::{Sqlite, StoreError};
 
@@ -44,19 +44,19 @@ impl Journal for Beating {
         run: &OpenRun,
         step: &StepId,
         intent: &Intent,
-    ) -> Result<Begun, JournalError> {
+    ) -> Result<StepState, JournalError> {
         self.inner.begin(run, step, intent).await
     }
 
-    async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
+    async fn begin_again(&self, lease: StepLease) -> Result<StepLease, JournalError> {
         self.inner.begin_again(lease).await
     }
 
-    async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+    async fn commit(&self, lease: &StepLease, record: &StepRecord) -> Result<(), JournalError> {
         self.inner.commit(lease, record).await
     }
 
-    async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
+    async fn release(&self, lease: &StepLease) -> Result<(), JournalError> {
         self.inner.release(lease).await
     }
 

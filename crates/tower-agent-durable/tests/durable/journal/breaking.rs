@@ -12,8 +12,8 @@ use tower_agent::{
     Resolution, Result, Role, Tool, ToolRequest,
 };
 use tower_agent_durable::journal::{
-    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, Runs, StepId,
-    StepKind, Unfinished,
+    Input, Intent, Journal, JournalError, OpenRun, RunEnd, Runs, StepId, StepKind, StepLease,
+    StepRecord, StepState, UnfinishedStep,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 
@@ -222,7 +222,7 @@ impl World {
 
     /// Plays the person: approves, and looks whether an unfinished call was made.
     fn answer(&self, interrupt: &Interrupt) -> Resolution {
-        if interrupt.reason != Unfinished::REASON {
+        if interrupt.reason != UnfinishedStep::REASON {
             return Resolution::resolved(&interrupt.id, Decision::Approve);
         }
         let key = interrupt.payload["idempotency_key"].as_str();
@@ -231,8 +231,8 @@ impl World {
         let mut made = seen.made.iter().chain(&seen.earlier);
         let made = made.find(|(_, made)| made.as_deref() == key);
         let answer = match made {
-            Some((tool, _)) => Unfinished::Done(json!(format!("{tool} done"))),
-            None => Unfinished::RunAgain,
+            Some((tool, _)) => UnfinishedStep::Done(json!(format!("{tool} done"))),
+            None => UnfinishedStep::RunAgain,
         };
         Resolution::resolved(&interrupt.id, answer)
     }
@@ -282,26 +282,26 @@ impl<J: Journal> Journal for Watched<J> {
         run: &OpenRun,
         step: &StepId,
         intent: &Intent,
-    ) -> Result<Begun, JournalError> {
+    ) -> Result<StepState, JournalError> {
         self.operation(format!("begin {}", name(step)));
         let begun = self.inner.begin(run, step, intent).await?;
         self.world.seen().begun.insert(name(step));
         Ok(begun)
     }
 
-    async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
+    async fn begin_again(&self, lease: StepLease) -> Result<StepLease, JournalError> {
         self.operation(format!("begin {} again", name(&lease.step)));
         self.inner.begin_again(lease).await
     }
 
-    async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+    async fn commit(&self, lease: &StepLease, record: &StepRecord) -> Result<(), JournalError> {
         self.operation(format!("commit {}", name(&lease.step)));
         self.inner.commit(lease, record).await?;
         self.world.seen().kept.insert(name(&lease.step));
         Ok(())
     }
 
-    async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
+    async fn release(&self, lease: &StepLease) -> Result<(), JournalError> {
         self.operation(format!("release {}", name(&lease.step)));
         self.inner.release(lease).await
     }

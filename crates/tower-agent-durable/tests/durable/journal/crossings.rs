@@ -10,7 +10,7 @@ use tower_agent::{
     ModelResponse, Resolution, RunStream, Tool,
 };
 use tower_agent_conversations::{ConversationKey, MemoryConversations, SessionLayer};
-use tower_agent_durable::journal::{RunKey, RunStatus, Unfinished};
+use tower_agent_durable::journal::{RunKey, RunStatus, UnfinishedStep};
 
 use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::{Approval, Decision};
@@ -50,7 +50,10 @@ async fn next(database: &Sqlite, answers: Vec<Resolution>) -> AgentRequest {
 
 #[tokio::test]
 async fn an_approval_in_a_sub_agent_survives_a_crash() {
-    for answer in [Unfinished::RunAgain, Unfinished::Done(json!("paid"))] {
+    for answer in [
+        UnfinishedStep::RunAgain,
+        UnfinishedStep::Done(json!("paid")),
+    ] {
         let (database, pay) = (Sqlite::in_memory().await.unwrap(), Count::default());
         let paused = boss(&database, counting("pay", Effect::Mutating, &pay))
             .run(request())
@@ -68,8 +71,12 @@ async fn an_approval_in_a_sub_agent_survives_a_crash() {
         let [question] = asked.interrupts() else {
             panic!("{:?}", asked.interrupts())
         };
-        assert_eq!((&*question.reason, pay.get()), (Unfinished::REASON, 1));
-        let paid = if answer == Unfinished::RunAgain { 2 } else { 1 };
+        assert_eq!((&*question.reason, pay.get()), (UnfinishedStep::REASON, 1));
+        let paid = if answer == UnfinishedStep::RunAgain {
+            2
+        } else {
+            1
+        };
         let answer = Resolution::resolved(&question.id, answer.clone());
         let response = boss.run(next(&database, vec![answer]).await).await.unwrap();
         assert_eq!((response.text(), pay.get()), ("Done.".into(), paid));
@@ -125,7 +132,7 @@ async fn two_calls_in_flight_are_asked_about_and_answered_separately() {
         names,
         ["unfinished agent/m1.0 1", "unfinished agent/m1.1 1"]
     );
-    let again = Resolution::resolved(&ids[1], Unfinished::RunAgain);
+    let again = Resolution::resolved(&ids[1], UnfinishedStep::RunAgain);
     let asked = agent.run(next(&database, vec![again]).await).await.unwrap();
     assert_eq!(
         asked
@@ -136,7 +143,7 @@ async fn two_calls_in_flight_are_asked_about_and_answered_separately() {
         [&ids[0]]
     );
     // The other's entry is not written again.
-    let failed = Resolution::resolved(&ids[0], Unfinished::Failed("no money".into()));
+    let failed = Resolution::resolved(&ids[0], UnfinishedStep::Failed("no money".into()));
     let done = agent
         .run(next(&database, vec![failed]).await)
         .await

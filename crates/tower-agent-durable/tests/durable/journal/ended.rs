@@ -7,7 +7,7 @@ use serde_json::json;
 use test_support::ended::{Ends, MODEL, World, check};
 use tower_agent::{Agent, AgentResponse, Error, Resolution, Result};
 use tower_agent_durable::Sqlite;
-use tower_agent_durable::journal::{Durable, Unfinished};
+use tower_agent_durable::journal::{Durable, UnfinishedStep};
 
 use crate::support::request;
 
@@ -19,9 +19,9 @@ async fn go_on(agent: &Agent, database: &Sqlite, has_paid: bool) -> Result<Agent
     let open = response.interrupts().iter();
     let answer = || {
         if has_paid {
-            Unfinished::Done(json!("done"))
+            UnfinishedStep::Done(json!("done"))
         } else {
-            Unfinished::RunAgain
+            UnfinishedStep::RunAgain
         }
     };
     let made: Vec<_> = open

@@ -24,8 +24,8 @@ use tower_agent::{
 };
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::{
-    Begun, Durable, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, RunKey,
-    RunStatus, StepId, Unfinished,
+    Durable, Input, Intent, Journal, JournalError, OpenRun, RunEnd, RunKey, RunStatus, StepId,
+    StepLease, StepRecord, StepState, UnfinishedStep,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::redact::{Detector, Redact};
@@ -131,15 +131,15 @@ impl<J: Journal> Journal for Watched<J> {
         run: &OpenRun,
         step: &StepId,
         intent: &Intent,
-    ) -> Result<Begun, JournalError> {
+    ) -> Result<StepState, JournalError> {
         self.operation(self.inner.begin(run, step, intent)).await
     }
 
-    async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
+    async fn begin_again(&self, lease: StepLease) -> Result<StepLease, JournalError> {
         self.operation(self.inner.begin_again(lease)).await
     }
 
-    async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+    async fn commit(&self, lease: &StepLease, record: &StepRecord) -> Result<(), JournalError> {
         let commit = async {
             self.inner.commit(lease, record).await?;
             let user = lease.run.user.as_deref().unwrap_or_default().to_owned();
@@ -150,7 +150,7 @@ impl<J: Journal> Journal for Watched<J> {
         self.operation(commit).await
     }
 
-    async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
+    async fn release(&self, lease: &StepLease) -> Result<(), JournalError> {
         self.operation(self.inner.release(lease)).await
     }
 
@@ -282,7 +282,7 @@ fn check_not_kept(process: &Process, user: &str, step: &str) {
 
 /// Plays the person and the operator, who looks for the key of a payment at the bank.
 fn answer(world: &Mutex<World>, user: &str, interrupt: &Interrupt) -> Resolution {
-    if interrupt.reason != Unfinished::REASON {
+    if interrupt.reason != UnfinishedStep::REASON {
         return Resolution::resolved(&interrupt.id, Decision::Approve);
     }
     let mut world = world.lock().unwrap();
@@ -293,9 +293,9 @@ fn answer(world: &Mutex<World>, user: &str, interrupt: &Interrupt) -> Resolution
         .iter()
         .any(|(of, paid, _)| of == user && paid == key);
     let answer = if found {
-        Unfinished::Done(json!("paid"))
+        UnfinishedStep::Done(json!("paid"))
     } else {
-        Unfinished::RunAgain
+        UnfinishedStep::RunAgain
     };
     Resolution::resolved(&interrupt.id, answer)
 }

@@ -14,7 +14,7 @@ use tower_agent::{
 };
 use tower_agent_agui::AgUi;
 use tower_agent_conversations::{ConversationKey, Roles, SessionLayer};
-use tower_agent_durable::journal::{JournalError, RunKey, Unfinished};
+use tower_agent_durable::journal::{JournalError, RunKey, UnfinishedStep};
 
 use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::Approval;
@@ -30,7 +30,7 @@ async fn a_call_that_differs_from_the_question_is_not_made() {
     let agent = durable(calling(&["pay"], &Count::default()), database).tool(slow(&paid, 1));
     let agent = agent.build().unwrap();
     let paused = agent.run("Do it.").await.unwrap();
-    let answer = answer(&paused, Unfinished::RunAgain);
+    let answer = answer(&paused, UnfinishedStep::RunAgain);
     let saved = serde_json::to_string(&paused.checkpoint()).unwrap();
     let [one, other] = [r#""request":"x""#, r#""request":"y""#];
     let quoted = |text: &str| text.replace('"', "\\\"");
@@ -82,7 +82,7 @@ async fn the_answer_about_one_attempt_is_not_taken_for_a_later_one() {
 
     dies(request(), false).await;
     let paused = lives(true).run(next([].into()).await).await.unwrap();
-    let again = answer(&paused, Unfinished::RunAgain);
+    let again = answer(&paused, UnfinishedStep::RunAgain);
     let paused = lives(true).run(next(vec![again]).await).await.unwrap();
     assert_eq!(paused.interrupts()[0].name, "wait");
     let go_on = Resolution::resolved(&paused.interrupts()[0].id, true);
@@ -90,9 +90,9 @@ async fn the_answer_about_one_attempt_is_not_taken_for_a_later_one() {
     assert_eq!(pay.get(), 2);
 
     let paused = lives(false).run(next([].into()).await).await.unwrap();
-    assert_eq!(paused.interrupts()[0].reason, Unfinished::REASON);
+    assert_eq!(paused.interrupts()[0].reason, UnfinishedStep::REASON);
     assert_eq!(pay.get(), 2);
-    let paid = answer(&paused, Unfinished::Done(json!("paid")));
+    let paid = answer(&paused, UnfinishedStep::Done(json!("paid")));
     let done = lives(false).run(next(vec![paid]).await).await.unwrap();
     assert_eq!((told(&done), pay.get()), ("paid".to_owned(), 2));
 }
@@ -107,7 +107,10 @@ async fn an_agent_without_the_journal_does_not_make_the_call() {
     let paused = agent.run("Do it.").await.unwrap();
     let bare = Agent::builder(calling(&["pay"], &Count::default())).name("agent");
     let bare = bare.tool(slow(&paid, 1)).build().unwrap();
-    for given in [Unfinished::RunAgain, Unfinished::Done(json!("paid"))] {
+    for given in [
+        UnfinishedStep::RunAgain,
+        UnfinishedStep::Done(json!("paid")),
+    ] {
         let answer = answer(&paused, given);
         let result = bare.run(go_on(&paused, [answer])).await;
         let text = match &result {
@@ -133,7 +136,7 @@ async fn an_answer_counts_in_a_session_once() {
     let paused = send("Do it.".into()).await.unwrap();
     let again = send(AgentRequest::default()).await.unwrap();
     assert_eq!((asked(&again), keys(&paid).len()), (asked(&paused), 1));
-    let done = || answer(&paused, Unfinished::Done(json!("paid")));
+    let done = || answer(&paused, UnfinishedStep::Done(json!("paid")));
     let answered = || AgentRequest::default().with_resolutions([done()]);
     assert_eq!(told(&send(answered()).await.unwrap()), "paid");
     let error = send(answered()).await.unwrap_err();
@@ -144,8 +147,8 @@ async fn an_answer_counts_in_a_session_once() {
 #[tokio::test]
 async fn an_answer_counts_in_a_thread_once() {
     for (given, count) in [
-        (Unfinished::Done(json!("paid")), 1),
-        (Unfinished::RunAgain, 2),
+        (UnfinishedStep::Done(json!("paid")), 1),
+        (UnfinishedStep::RunAgain, 2),
     ] {
         let (database, paid) = (Sqlite::in_memory().await.unwrap(), Keys::default());
         let agent = durable(calling(&["pay"], &Count::default()), database);
@@ -159,7 +162,7 @@ async fn an_answer_counts_in_a_thread_once() {
             .allow_partial_history()
             .build();
         let nobody = Roles::default();
-        let operator = Roles::new([Unfinished::ROLE]);
+        let operator = Roles::new([UnfinishedStep::ROLE]);
         let send = async |roles: &Roles, run: &str, input: Value| {
             let mut input = input;
             (input["threadId"], input["runId"]) = (json!("t"), json!(run));
@@ -190,7 +193,7 @@ async fn an_answer_counts_in_a_thread_once() {
             .unwrap();
         assert_eq!(
             asked["interrupts"][0]["reason"],
-            Unfinished::REASON,
+            UnfinishedStep::REASON,
             "{asked}"
         );
         let answer = resume(&asked, given.into());
@@ -238,7 +241,7 @@ async fn a_redacted_call_has_the_key_that_its_question_shows() {
         let key = RunKey::new("run 1").of(user);
         let paused = agent().run(key.request("Pay Ann.")).await.unwrap();
         let (_, shown) = asked(&paused);
-        let again = answer(&paused, Unfinished::RunAgain);
+        let again = answer(&paused, UnfinishedStep::RunAgain);
         let request = database.runs().request(&key).await.unwrap();
         agent()
             .run(request.with_resolutions([again]))

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::{
-    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd, StepId,
+    Input, Intent, Journal, JournalError, OpenRun, RunEnd, StepId, StepLease, StepRecord, StepState,
 };
 
 /// A journal that remembers what it was given.
@@ -39,21 +39,21 @@ impl Journal for Remembering {
         run: &OpenRun,
         step: &StepId,
         intent: &Intent,
-    ) -> Result<Begun, JournalError> {
+    ) -> Result<StepState, JournalError> {
         self.remember(intent);
         self.inner.begin(run, step, intent).await
     }
 
-    async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
+    async fn begin_again(&self, lease: StepLease) -> Result<StepLease, JournalError> {
         self.inner.begin_again(lease).await
     }
 
-    async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+    async fn commit(&self, lease: &StepLease, record: &StepRecord) -> Result<(), JournalError> {
         self.remember(record);
         self.inner.commit(lease, record).await
     }
 
-    async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
+    async fn release(&self, lease: &StepLease) -> Result<(), JournalError> {
         self.inner.release(lease).await
     }
 

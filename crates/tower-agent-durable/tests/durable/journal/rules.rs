@@ -10,8 +10,8 @@ use tower_agent::{
     Resolution, Tool, ToolResponse,
 };
 use tower_agent_durable::journal::{
-    Begun, Durable, Input, Intent, Journal, JournalError, Lease, OpenRun, Record, RunEnd,
-    RunStatus, StepId, Unfinished,
+    Durable, Input, Intent, Journal, JournalError, OpenRun, RunEnd, RunStatus, StepId, StepLease,
+    StepRecord, StepState, UnfinishedStep,
 };
 use tower_agent_durable::{Sqlite, StoreError};
 use tower_agent_middleware::approval::{Approval, Decision};
@@ -118,19 +118,19 @@ impl Journal for Failing {
         run: &OpenRun,
         step: &StepId,
         intent: &Intent,
-    ) -> Result<Begun, JournalError> {
+    ) -> Result<StepState, JournalError> {
         self.then(self.inner.begin(run, step, intent)).await
     }
 
-    async fn begin_again(&self, lease: Lease) -> Result<Lease, JournalError> {
+    async fn begin_again(&self, lease: StepLease) -> Result<StepLease, JournalError> {
         self.then(self.inner.begin_again(lease)).await
     }
 
-    async fn commit(&self, lease: &Lease, record: &Record) -> Result<(), JournalError> {
+    async fn commit(&self, lease: &StepLease, record: &StepRecord) -> Result<(), JournalError> {
         self.then(self.inner.commit(lease, record)).await
     }
 
-    async fn release(&self, lease: &Lease) -> Result<(), JournalError> {
+    async fn release(&self, lease: &StepLease) -> Result<(), JournalError> {
         self.then(self.inner.release(lease)).await
     }
 
@@ -146,8 +146,8 @@ async fn started_again(agent: impl Fn() -> Agent, journal: &Sqlite, paid: u32) -
         return response;
     };
     let answer = match paid {
-        0 => Unfinished::RunAgain,
-        _ => Unfinished::Done(json!("pay done")),
+        0 => UnfinishedStep::RunAgain,
+        _ => UnfinishedStep::Done(json!("pay done")),
     };
     let answer = Resolution::resolved(&interrupt.id, answer);
     let again = journal.runs().request("run 1").await.unwrap();
@@ -376,7 +376,7 @@ async fn a_database_that_is_closed_in_the_middle_stops_the_run() {
         .build()
         .unwrap();
     let paused = agent.run(request()).await.unwrap();
-    assert_eq!(paused.interrupts()[0].reason, Unfinished::REASON);
+    assert_eq!(paused.interrupts()[0].reason, UnfinishedStep::REASON);
     assert_eq!((pay.get(), models.get()), (1, 1));
 }
 
@@ -413,7 +413,7 @@ async fn a_finished_call_is_recorded_while_layers_around_it_wait() {
     let question = &asked.interrupts()[0];
     assert_eq!(question.name, "unfinished agent/m1.0 1");
     let id = &question.id;
-    let done = Resolution::resolved(id, Unfinished::Done(json!("paid")));
+    let done = Resolution::resolved(id, UnfinishedStep::Done(json!("paid")));
     let asked = agent.run(with(&asked, done)).await.unwrap();
     assert_eq!(asked.interrupts()[0].id, approval);
     let response = agent.run(with(&asked, approved())).await.unwrap();
@@ -486,12 +486,12 @@ async fn a_mutating_tool_whose_time_has_run_out_is_asked_about() {
             .contains("unknown variant")
     );
     assert_eq!(pay.get(), 1);
-    let again = answer(Unfinished::RunAgain.into()).await;
+    let again = answer(UnfinishedStep::RunAgain.into()).await;
     assert_eq!(
         (again.interrupts()[0].name.as_str(), pay.get()),
         ("unfinished agent/m1.0 2", 2)
     );
-    let failed = answer(Unfinished::Failed("the bank is closed".into()).into()).await;
+    let failed = answer(UnfinishedStep::Failed("the bank is closed".into()).into()).await;
     let told = failed
         .messages()
         .iter()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use test_support::property::sample;
 use tokio::runtime::{self, Runtime};
-use tower_agent_durable::journal::{Begun, Journal, JournalError};
+use tower_agent_durable::journal::{Journal, JournalError, StepState};
 
 use super::kill::at_each;
 use super::program::{Process, Program};
@@ -167,7 +167,7 @@ fn a_process_that_is_stopped_in_a_transaction_does_not_keep_others_out() {
     let error = slow.block_on(begins).unwrap_err();
     assert!(matches!(error, JournalError::Store(_)), "{error}");
     let begun = quick.block_on(other.begin(&taken, &step, &intent));
-    assert!(matches!(begun, Ok(Begun::Fresh(_))), "{begun:?}");
+    assert!(matches!(begun, Ok(StepState::Fresh(_))), "{begun:?}");
 }
 
 fn runtime() -> Runtime {

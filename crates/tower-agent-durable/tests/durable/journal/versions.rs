@@ -3,7 +3,7 @@
 use serde_json::json;
 use tower_agent::{AgentRequest, Effect};
 use tower_agent_durable::journal::{
-    Begun, Journal, JournalError, Record, RunEnd, RunQuery, RunStatus,
+    Journal, JournalError, RunEnd, RunQuery, RunStatus, StepRecord, StepState,
 };
 use tower_agent_durable::{Sqlite, StoreError};
 use tower_agent_middleware::approval::Approval;
@@ -31,16 +31,16 @@ async fn a_record_of_a_later_version_is_an_error() {
         .await
         .unwrap();
     let (step, intent) = (step("run 1", "agent/c0"), intent());
-    let Begun::Fresh(lease) = journal.begin(&run, &step, &intent).await.unwrap() else {
+    let StepState::Fresh(lease) = journal.begin(&run, &step, &intent).await.unwrap() else {
         panic!()
     };
     let mut record = record(json!("Done."));
-    record.version = Record::VERSION + 1;
+    record.version = StepRecord::VERSION + 1;
     journal.commit(&lease, &record).await.unwrap();
     assert!(is_newer(journal.begin(&run, &step, &intent).await));
     // For a journal of somebody else's.
     let kept = serde_json::to_value(&record).unwrap();
-    let error = serde_json::from_value::<Record>(kept).unwrap_err();
+    let error = serde_json::from_value::<StepRecord>(kept).unwrap_err();
     assert!(
         error
             .to_string()

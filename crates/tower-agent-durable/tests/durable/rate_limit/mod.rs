@@ -16,7 +16,7 @@ use tower_agent::{
     Settings, Usage,
 };
 use tower_agent_durable::Postgres;
-use tower_agent_middleware::rate_limit::{Exhausted, RateLimitLayer, Resource};
+use tower_agent_middleware::rate_limit::{Exhausted, LimitedResource, RateLimitLayer};
 use tower_layer::Layer;
 
 use self::clock::Clock;
@@ -96,7 +96,7 @@ async fn processes_share_a_limit(server: Server) {
     call(first.clone(), reserving(1)).await.unwrap();
     let refused = call(second.clone(), reserving(1)).await.unwrap_err();
     let refused = exhausted(&refused);
-    assert_eq!(refused.resource, Resource::Requests);
+    assert_eq!(refused.resource, LimitedResource::Requests);
     assert_eq!(refused.retry_after, SECOND * 10);
     clock.advance(SECOND * 9);
     call(second.clone(), reserving(1)).await.unwrap_err();
@@ -137,7 +137,7 @@ async fn headers_and_refusals_that_one_process_sees_hold_in_the_others() {
     let error = asking(&other, "headers", using(1)).await.unwrap_err();
     assert_eq!(exhausted(&error).retry_after, SECOND);
     let error = asking(&other, "refusals", using(1)).await.unwrap_err();
-    assert_eq!(exhausted(&error).resource, Resource::Provider);
+    assert_eq!(exhausted(&error).resource, LimitedResource::Provider);
     assert_eq!(exhausted(&error).retry_after, SECOND * 30);
     clock.advance(SECOND * 30);
     asking(&other, "headers", using(1)).await.unwrap();
@@ -171,7 +171,7 @@ async fn every_key_that_a_client_can_send_is_a_limit_of_its_own() {
     }
     for key in &keys {
         let error = agent.run(from(key)).await.unwrap_err();
-        assert_eq!(exhausted(&error).resource, Resource::Requests);
+        assert_eq!(exhausted(&error).resource, LimitedResource::Requests);
     }
     let error = agent.run(from(format!("{long}12"))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tower_agent::AgentRequest;
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{
-    Begun, Input, Intent, Journal, JournalError, Lease, OpenRun, Outcome, Record, RunEnd, StepId,
+    Input, Intent, Journal, JournalError, OpenRun, RunEnd, StepId, StepLease, StepOutcome,
+    StepRecord, StepState,
 };
 
 use super::place::{Place, Seen};
@@ -56,19 +57,19 @@ impl Journal for Receiver {
         unreachable!("the run was not started")
     }
 
-    async fn begin(&self, _: &OpenRun, _: &StepId, _: &Intent) -> Result<Begun, JournalError> {
+    async fn begin(&self, _: &OpenRun, _: &StepId, _: &Intent) -> Result<StepState, JournalError> {
         unreachable!("the run was not started")
     }
 
-    async fn begin_again(&self, _: Lease) -> Result<Lease, JournalError> {
+    async fn begin_again(&self, _: StepLease) -> Result<StepLease, JournalError> {
         unreachable!("the run was not started")
     }
 
-    async fn commit(&self, _: &Lease, _: &Record) -> Result<(), JournalError> {
+    async fn commit(&self, _: &StepLease, _: &StepRecord) -> Result<(), JournalError> {
         unreachable!("the run was not started")
     }
 
-    async fn release(&self, _: &Lease) -> Result<(), JournalError> {
+    async fn release(&self, _: &StepLease) -> Result<(), JournalError> {
         unreachable!("the run was not started")
     }
 
@@ -99,7 +100,7 @@ pub(crate) fn intent() -> Intent {
     serde_json::from_value(intent).unwrap()
 }
 
-pub(crate) fn record(response: Value) -> Record {
+pub(crate) fn record(response: Value) -> StepRecord {
     let effects = tower_agent::context::Effects::default();
     let outcome = json!({ "response": response });
     let record = json!({ "version": 1, "outcome": outcome, "effects": effects });
@@ -110,16 +111,16 @@ fn json(text: &RawValue) -> Value {
     serde_json::from_str(text.get()).unwrap()
 }
 
-fn fresh(begun: Begun) -> Lease {
+fn fresh(begun: StepState) -> StepLease {
     match begun {
-        Begun::Fresh(lease) => lease,
+        StepState::Fresh(lease) => lease,
         begun => panic!("{begun:?}"),
     }
 }
 
-fn unfinished(begun: Begun) -> Lease {
+fn unfinished(begun: StepState) -> StepLease {
     match begun {
-        Begun::Unfinished(lease, then) => {
+        StepState::Unfinished(lease, then) => {
             assert_eq!(then, intent());
             lease
         }
@@ -177,10 +178,10 @@ async fn a_step_is_kept_as_it_was_committed_and_once(place: impl Place) {
         ));
         assert!(is_taken_over(journal.release(&lease).await));
         assert!(is_taken_over(journal.begin_again(lease).await));
-        let Begun::Done(
+        let StepState::Done(
             then,
-            Record {
-                outcome: Outcome::Response(response),
+            StepRecord {
+                outcome: StepOutcome::Response(response),
                 ..
             },
         ) = begin().await
@@ -210,10 +211,13 @@ async fn steps_of_any_name_are_told_apart(place: impl Place) {
     }
     for name in &names {
         let step = step("run 1", name);
-        let Begun::Done(_, record) = journal.begin(&run, &step, &intent()).await.unwrap() else {
+        let StepState::Done(_, record) = journal.begin(&run, &step, &intent()).await.unwrap()
+        else {
             panic!("it is not kept")
         };
-        assert!(matches!(record.outcome, Outcome::Response(kept) if json(&kept) == json!(name)));
+        assert!(
+            matches!(record.outcome, StepOutcome::Response(kept) if json(&kept) == json!(name))
+        );
     }
 }
 

@@ -7,7 +7,7 @@ use tower_agent::callback::before_tool;
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Error, ErrorKind, Resolution, Tool, ToolRequest,
 };
-use tower_agent_durable::journal::Unfinished;
+use tower_agent_durable::journal::UnfinishedStep;
 use tower_agent_middleware::approval::{Approval, Decision};
 
 use crate::support::place::Place;
@@ -46,7 +46,7 @@ pub(crate) fn asked(paused: &AgentResponse) -> (String, Value) {
     let [asked] = paused.interrupts() else {
         panic!("{:?}", paused.interrupts())
     };
-    assert_eq!(asked.reason, Unfinished::REASON);
+    assert_eq!(asked.reason, UnfinishedStep::REASON);
     (asked.id.clone(), asked.payload["idempotency_key"].clone())
 }
 
@@ -76,13 +76,13 @@ pub(crate) async fn an_answer_counts_in_a_run_of_any_id(place: impl Place) {
     let journal = place.open().await;
     for is_killed in [false, true] {
         let answers = [
-            (Some(Unfinished::Done(json!("paid"))), "paid"),
-            (Some(Unfinished::Failed("no".into())), "tool failed: no"),
+            (Some(UnfinishedStep::Done(json!("paid"))), "paid"),
+            (Some(UnfinishedStep::Failed("no".into())), "tool failed: no"),
             (
                 None,
                 "tool failed: stopped while it was running; its outcome is unknown",
             ),
-            (Some(Unfinished::RunAgain), "pay done"),
+            (Some(UnfinishedStep::RunAgain), "pay done"),
         ];
         for (n, (answer, text)) in answers.into_iter().enumerate() {
             let paid = Keys::default();
@@ -138,7 +138,7 @@ pub(crate) async fn an_attempt_in_another_run_has_a_question_of_its_own(place: i
         durable(model, journal.clone()).tool(tool).build().unwrap()
     };
     let first = agent(slow(&paid, 2)).run(request()).await.unwrap();
-    let again = answer(&first, Unfinished::RunAgain);
+    let again = answer(&first, UnfinishedStep::RunAgain);
     // The process dies in the second attempt: the first answer is not about that.
     let request = || go_on(&first, [again.clone()]).with_run_id("another run");
     let (tool, _, has_begun) = waiting(&Count::default());
@@ -153,7 +153,7 @@ pub(crate) async fn an_attempt_in_another_run_has_a_question_of_its_own(place: i
     );
     assert_eq!(keys(&paid).len(), 1);
 
-    let again = [again, answer(&second, Unfinished::RunAgain)];
+    let again = [again, answer(&second, UnfinishedStep::RunAgain)];
     let third = agent(slow(&paid, 2))
         .run(go_on(&second, again.clone()))
         .await
@@ -167,7 +167,7 @@ pub(crate) async fn an_attempt_in_another_run_has_a_question_of_its_own(place: i
         .await
         .unwrap();
     assert_eq!((asked(&fourth), keys(&paid).len()), (asked(&third), 2));
-    let done = answer(&fourth, Unfinished::Done(json!("paid")));
+    let done = answer(&fourth, UnfinishedStep::Done(json!("paid")));
     assert_eq!(
         told(
             &agent(slow(&paid, 2))
@@ -216,7 +216,7 @@ pub(crate) async fn layers_around_the_tool_change_nothing(place: impl Place) {
         };
         let agent = agent.build().unwrap();
         let mut paused = agent.run("Do it.").await.unwrap();
-        if paused.interrupts()[0].reason != Unfinished::REASON {
+        if paused.interrupts()[0].reason != UnfinishedStep::REASON {
             let yes = Resolution::resolved(&paused.interrupts()[0].id, Decision::Approve);
             paused = agent.run(go_on(&paused, [yes])).await.unwrap();
         }
@@ -228,8 +228,8 @@ pub(crate) async fn layers_around_the_tool_change_nothing(place: impl Place) {
             "{around:?}"
         );
         for (given, count) in [
-            (Unfinished::Done(json!("paid")), 1),
-            (Unfinished::RunAgain, 2),
+            (UnfinishedStep::Done(json!("paid")), 1),
+            (UnfinishedStep::RunAgain, 2),
         ] {
             let answer = answer(&paused, given);
             let done = agent.run(go_on(&paused, [answer])).await.unwrap();
@@ -260,7 +260,7 @@ pub(crate) async fn a_call_has_one_key_whatever_callbacks_make_of_its_arguments(
         boss.build().unwrap()
     };
     let paused = agent().run(request()).await.unwrap();
-    let again = answer(&paused, Unfinished::RunAgain);
+    let again = answer(&paused, UnfinishedStep::RunAgain);
     let (_, shown) = asked(&paused);
     agent().run(go_on(&paused, [again])).await.unwrap();
     assert_eq!(keys(&paid), [shown.as_str().unwrap(); 2]);

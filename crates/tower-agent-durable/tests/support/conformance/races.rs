@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use serde_json::json;
 use tower_agent::Effect;
-use tower_agent_durable::journal::{Begun, Journal, JournalError, OpenRun, RunStatus};
+use tower_agent_durable::journal::{Journal, JournalError, OpenRun, RunStatus, StepState};
 
 use super::{input, intent, record, step};
 use crate::support::place::{Place, Seen};
@@ -103,7 +103,7 @@ pub(crate) async fn a_commit_during_a_takeover_is_seen_or_refused<P: Place>(plac
         let input = input("Do it.", &run).await;
         let step = step(&run, "agent/c1");
         let open = one.start(&input).await.unwrap();
-        let Begun::Fresh(lease) = one.begin(&open, &step, &intent()).await.unwrap() else {
+        let StepState::Fresh(lease) = one.begin(&open, &step, &intent()).await.unwrap() else {
             panic!("begun before")
         };
         let one = one.clone();
@@ -114,8 +114,8 @@ pub(crate) async fn a_commit_during_a_takeover_is_seen_or_refused<P: Place>(plac
             other.begin(&open, &step, &intent()).await.unwrap()
         });
         match (commits.await.unwrap(), takes.await.unwrap()) {
-            (Ok(()), Begun::Done(..)) => seen += 1,
-            (Err(JournalError::TakenOver { .. }), Begun::Unfinished(..)) => refused += 1,
+            (Ok(()), StepState::Done(..)) => seen += 1,
+            (Err(JournalError::TakenOver { .. }), StepState::Unfinished(..)) => refused += 1,
             (commit, begun) => panic!("{commit:?}, but the other got {begun:?}"),
         }
     }

@@ -10,7 +10,7 @@ use tower_agent_providers::protocol::Protocol;
 use tower_agent_providers::vertex::{
     VertexAnthropic, VertexGemini, VertexGenerateContent, VertexMessages,
 };
-use tower_agent_providers::{BuildError, HttpClient, HttpModelBuilder};
+use tower_agent_providers::{HttpClient, HttpModelBuilder, ModelBuildError};
 
 use crate::answer::{Answer, said, text};
 use crate::column::{Column, streamed};
@@ -180,7 +180,7 @@ fn the_address_is_that_of_the_location() {
     for location in ["", "a/b", "a@b", ".."] {
         let builder = VertexGemini::builder().api_key("k").project("p");
         let error = builder.location(location).build_with(()).unwrap_err();
-        assert!(matches!(error, BuildError::Option(_)), "{location}");
+        assert!(matches!(error, ModelBuildError::Option(_)), "{location}");
     }
     let none = VertexMessages::default().default_base_url().unwrap_err();
     assert!(none.contains("GOOGLE_CLOUD_PROJECT"), "{none}");

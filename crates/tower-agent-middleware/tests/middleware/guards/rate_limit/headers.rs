@@ -7,7 +7,7 @@ use tower_agent::message::Metadata;
 use tower_agent::model::ModelService;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Error, ErrorKind, ModelResponse, Usage};
-use tower_agent_middleware::rate_limit::{Exhausted, RateLimitLayer, Resource};
+use tower_agent_middleware::rate_limit::{Exhausted, LimitedResource, RateLimitLayer};
 use tower_layer::Layer;
 
 use super::{SECOND, assert_near, reserving, time_of, using};
@@ -153,7 +153,7 @@ async fn what_a_call_uses_beyond_its_estimate_is_taken_from_a_limit_by_the_day()
     call(model.clone(), reserving(100)).await.unwrap();
     let error = call(model, reserving(100)).await.unwrap_err();
     let exhausted = error.downcast_ref::<Exhausted>().unwrap();
-    assert_eq!(exhausted.resource, Resource::Tokens);
+    assert_eq!(exhausted.resource, LimitedResource::Tokens);
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,7 +230,7 @@ async fn a_refusal_stops_the_calls_that_already_wait() {
     assert_eq!(first.unwrap_err().kind(), ErrorKind::RateLimited);
     let error = second.unwrap_err();
     let exhausted = error.downcast_ref::<Exhausted>().unwrap();
-    assert_eq!(exhausted.resource, Resource::Provider);
+    assert_eq!(exhausted.resource, LimitedResource::Provider);
     advance(exhausted.retry_after).await;
     call(model, reserving(1)).await.unwrap();
     inner.assert_done();

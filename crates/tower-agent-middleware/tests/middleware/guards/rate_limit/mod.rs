@@ -21,7 +21,7 @@ use tower_agent::{
     Tool, Usage,
 };
 use tower_agent_middleware::fallback::Fallback;
-use tower_agent_middleware::rate_limit::{Exhausted, RateLimitLayer, Resource};
+use tower_agent_middleware::rate_limit::{Exhausted, LimitedResource, RateLimitLayer};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
 use tower_layer::Layer;
@@ -166,7 +166,7 @@ async fn a_call_that_would_wait_too_long_fails_at_once_and_says_how_long() {
     assert_eq!(error.kind(), ErrorKind::Overloaded);
     assert!(error.is_retryable());
     let exhausted = error.downcast_ref::<Exhausted>().unwrap();
-    assert_eq!(exhausted.resource, Resource::Requests);
+    assert_eq!(exhausted.resource, LimitedResource::Requests);
     assert_eq!(error.retry_after(), Some(exhausted.retry_after));
     assert_near(exhausted.retry_after, SECOND * 10);
 

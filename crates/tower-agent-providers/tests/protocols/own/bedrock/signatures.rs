@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tower_agent::{BoxError, Error, ErrorKind, Message, ModelRequest};
 use tower_agent_providers::bedrock::{Bedrock, BedrockAnthropic, Converse, Credentials};
 use tower_agent_providers::protocol::Protocol;
-use tower_agent_providers::{BuildError, RequestHeaders};
+use tower_agent_providers::{ModelBuildError, RequestHeaders};
 
 use super::verifier::signatures;
 use super::{SECRET, TOKEN, credentials};
@@ -273,7 +273,10 @@ fn a_region_is_required_where_it_is_used() {
         built.unwrap_err()
     };
     for region in ["", "eu central", "a.example/", "user@host"] {
-        assert!(matches!(invalid(region), BuildError::Option(_)), "{region}");
+        assert!(
+            matches!(invalid(region), ModelBuildError::Option(_)),
+            "{region}"
+        );
     }
     let signed = Bedrock::builder()
         .base_url("http://127.0.0.1:1")
@@ -281,7 +284,7 @@ fn a_region_is_required_where_it_is_used() {
         .credentials(credentials(None));
     assert!(matches!(
         signed.build_with(()).unwrap_err(),
-        BuildError::Option(_)
+        ModelBuildError::Option(_)
     ));
     // Neither the address nor a signature needs it.
     let keyed = Bedrock::builder()
