@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_write_after_what_two_logs_have_in_common_makes_one_of_the_other() {
-        let all: Vec<Vec<u32>> = (0..5_u32)
+        let all: Vec<Vec<u32>> = (0..3_u32)
             .flat_map(|length| (0..1 << length).map(move |bits| (length, bits)))
             .map(|(length, bits)| (0..length).map(|at| bits >> at & 1).collect())
             .collect();
@@ -258,7 +258,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(pairs, 31 * 62 * 31);
+        assert_eq!(pairs, 7 * 14 * 7);
     }
 
     #[test]
