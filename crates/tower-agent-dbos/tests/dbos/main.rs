@@ -1,5 +1,8 @@
 //! Durable runs on several machines, with DBOS in a real PostgreSQL.
 
+mod answers;
+#[path = "../../../tower-agent-durable/tests/support/clerks.rs"]
+mod clerks;
 mod kill;
 mod process;
 mod refusals;

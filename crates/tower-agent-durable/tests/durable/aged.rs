@@ -1,5 +1,7 @@
 //! A database whose runs can be made to look lost.
 
+use std::path::Path;
+
 use tower::ServiceExt;
 use tower_agent::AgentRequest;
 use tower_agent::agent::AgentService;
@@ -8,6 +10,15 @@ use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::{RunQuery, RunStatus, Runs};
 
 use crate::support::folder::Folder;
+
+/// Lets a minute pass since the last sign of life of each run in a file.
+pub(crate) async fn a_minute_later(file: &Path) {
+    let file = format!("sqlite:{}", file.display());
+    let other = sqlx::SqlitePool::connect(&file).await.unwrap();
+    let change = "UPDATE tower_agent_runs SET updated_at = updated_at - 60000";
+    sqlx::query(change).execute(&other).await.unwrap();
+    other.close().await;
+}
 
 /// A database in a file, so that a test can make a run look lost.
 pub(crate) struct Aged {
@@ -28,11 +39,7 @@ impl Aged {
 
     /// Lets a minute pass since the last sign of life of each run.
     pub(crate) async fn a_minute_later(&self) {
-        let file = format!("sqlite:{}", self.folder.file("runs.db").display());
-        let other = sqlx::SqlitePool::connect(&file).await.unwrap();
-        let change = "UPDATE tower_agent_runs SET updated_at = updated_at - 60000";
-        sqlx::query(change).execute(&other).await.unwrap();
-        other.close().await;
+        a_minute_later(&self.folder.file("runs.db")).await;
     }
 
     pub(crate) async fn status(&self, run: &str) -> RunStatus {

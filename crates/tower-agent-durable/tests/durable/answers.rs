@@ -1,28 +1,30 @@
 //! One question, answered on each way, wherever its run is kept: the tool is called once or not at
 //! all, for the right user, and the question is open for nobody afterwards.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 
+use axum::http;
+use bytes::Bytes;
 use futures::StreamExt;
+use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tower::{Layer, ServiceExt};
 use tower_agent::agent::BoxAgent;
-use tower_agent::callback::before_tool;
 use tower_agent::error::ResolutionOutcome;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{
-    Agent, AgentRequest, Checkpoint, Effect, Request, Resolution, Tool, ToolRequest,
-};
+use tower_agent::{Agent, AgentRequest, Checkpoint, Resolution};
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_conversations::{
-    ConversationKey, ConversationQuery, Inbox, Inboxes, Question, Roles, Session, SessionLayer,
+    Continuation, ConversationKey, ConversationQuery, Inbox, InboxService, Inboxes, Question,
+    QuestionPage, Refusal, Roles, Session, SessionLayer,
 };
 use tower_agent_durable::journal::{Durable, RunKey, RunQuery, RunStatus};
 use tower_agent_durable::{AgentInbox, Sqlite};
-use tower_agent_middleware::approval::{Approval, Decision};
 
 use crate::kept::{Kept, key};
+use crate::support::answers::{Case, Paid, clerk};
 use crate::support::folder::Folder;
 
 /// The way of an answer.
@@ -31,51 +33,27 @@ enum Way {
     /// The next request of the conversation.
     Request,
     Inbox,
+    /// The inbox over HTTP.
+    InboxHttp,
+    /// The thread's own server over HTTP.
+    ThreadHttp,
     /// The request that the list of runs has.
     Runs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Case {
-    Once,
-    /// Again on each way.
-    Twice,
-    Rejected,
-    /// Its time was over.
-    Late,
-    /// The call has had other arguments when it was resumed.
-    Changed,
-    WrongRole,
-    /// The user's own approval.
-    Own,
-}
-
-impl Case {
-    const ALL: [Self; 7] = [
-        Self::Once,
-        Self::Twice,
-        Self::Rejected,
-        Self::Late,
-        Self::Changed,
-        Self::WrongRole,
-        Self::Own,
+impl Way {
+    const ALL: [Self; 5] = [
+        Self::Request,
+        Self::Inbox,
+        Self::InboxHttp,
+        Self::ThreadHttp,
+        Self::Runs,
     ];
-
-    /// Returns how often the tool is called.
-    fn calls(self) -> usize {
-        match self {
-            Self::Once | Self::Twice => 1,
-            _ => 0,
-        }
-    }
 }
 
 fn run() -> RunKey {
     RunKey::new("run 1").of("ada")
 }
-
-/// The user of each payment, and its amount.
-type Paid = Arc<Mutex<Vec<(String, i64)>>>;
 
 /// A process.
 struct Program {
@@ -89,45 +67,8 @@ struct Program {
 
 impl Program {
     fn agent(&self, turns: impl IntoIterator<Item = Turn>) -> Agent {
-        let paid = self.paid.clone();
-        let pay = Tool::function_with(
-            "pay",
-            "Pays.",
-            move |arguments: Value, call: ToolRequest| {
-                let context = call.context();
-                let user = match ConversationKey::of(context) {
-                    Some(key) => key.user.to_string(),
-                    None => {
-                        let run = context.extensions().get::<RunKey>();
-                        let user = run.and_then(|run| run.user.as_deref());
-                        user.unwrap_or_default().to_owned()
-                    }
-                };
-                let cents = arguments["cents"].as_i64().unwrap();
-                paid.lock().unwrap().push((user, cents));
-                std::future::ready("paid")
-            },
-        );
-        let time = match self.case {
-            Case::Late => Duration::ZERO,
-            _ => Duration::from_secs(24 * 60 * 60),
-        };
-        let approval = Approval::of_tools(["pay"])
-            .by_role("support")
-            .not_by(|_| Some("ada".to_owned()))
-            .deny_after(time);
-        let factor = self.factor;
-        let converts = before_tool(move |call: &mut ToolRequest| {
-            let cents = call.arguments()["cents"].as_i64().unwrap_or_default();
-            if cents < 1000 {
-                *call.arguments_mut() = json!({ "cents": cents * factor });
-            }
-        });
-        let mut agent = Agent::builder(ScriptedModel::new(turns))
-            .name("clerk")
-            .tool(pay.effect(Effect::Mutating))
-            .on_tool(converts)
-            .on_tool(approval);
+        let factor = Arc::new(AtomicI64::new(self.factor));
+        let mut agent = clerk(ScriptedModel::new(turns), self.case, &factor, &self.paid);
         if self.kept.in_journal() {
             agent = agent.global_callbacks(Durable::new(self.database.clone()));
         }
@@ -190,20 +131,13 @@ impl Program {
 
     /// Gives an answer. Returns whether it was taken.
     async fn answer(&self, way: Way, question: &Question, from: &Checkpoint) -> bool {
-        let decision = match self.case {
-            Case::Rejected => Decision::reject("no"),
-            _ => Decision::Approve,
-        };
         let role = match self.case {
             Case::WrongRole => "audit",
             _ => "support",
         };
-        let name = match self.case {
-            Case::Own => "ada",
-            _ => "sam",
-        };
+        let name = self.case.name();
         let roles = Roles::new([role]).named(name);
-        let answer = Resolution::resolved(&*question.id, decision).with_name(name);
+        let answer = Resolution::resolved(&*question.id, self.case.decision()).with_name(name);
         match way {
             Way::Inbox => match self
                 .inbox()
@@ -216,15 +150,40 @@ impl Program {
                 }
                 Err(_) => false,
             },
-            Way::Request if self.kept.in_thread() => {
-                let ResolutionOutcome::Resolved(payload) = &answer.outcome else {
-                    panic!("{answer:?}");
-                };
-                let entry = json!({
-                    "interruptId": question.id, "status": "resolved", "payload": payload,
+            Way::InboxHttp => {
+                let ended = Arc::<Notify>::default();
+                let inbox = ToldInbox(self.inbox(), ended.clone());
+                let service = InboxService::new(inbox, move |_| roles.clone());
+                let ConversationKey { app, user, id, .. } = &question.key;
+                let body = json!({
+                    "key": { "app": app, "user": user, "id": id },
+                    "id": question.id,
+                    "answer": payload(&answer),
                 });
-                let mut input = RunAgentInput::new("1", "r2", []);
-                input.resume = vec![serde_json::from_value(entry).unwrap()];
+                let response = service.oneshot(post(&body)).await.unwrap();
+                let is_taken = response.status().is_success();
+                if is_taken {
+                    ended.notified().await;
+                }
+                is_taken
+            }
+            Way::ThreadHttp if self.kept.in_thread() => {
+                let server = AgUi::builder(self.next())
+                    .name("shop")
+                    .allow_partial_history()
+                    .threads(self.database.clone())
+                    .principal(|_| Some("ada"))
+                    .roles(move |_| roles.clone())
+                    .build();
+                let body = serde_json::to_value(answering(question, &answer)).unwrap();
+                let response = server.oneshot(post(&body)).await.unwrap();
+                let is_taken = response.status().is_success();
+                drop(response.into_body().collect().await.unwrap());
+                is_taken
+            }
+            Way::ThreadHttp => false,
+            Way::Request if self.kept.in_thread() => {
+                let input = answering(question, &answer);
                 let server = self.server(self.next());
                 match server.run_with_roles("ada", roles, input).await {
                     Ok(run) => {
@@ -264,10 +223,63 @@ impl Program {
     }
 }
 
+/// Returns the input of a client that answers.
+fn answering(question: &Question, answer: &Resolution) -> RunAgentInput {
+    let entry = json!({
+        "interruptId": question.id, "status": "resolved", "payload": payload(answer),
+    });
+    let mut input = RunAgentInput::new("1", "r2", []);
+    input.resume = vec![serde_json::from_value(entry).unwrap()];
+    input
+}
+
+fn payload(answer: &Resolution) -> &Value {
+    let ResolutionOutcome::Resolved(payload) = &answer.outcome else {
+        panic!("{answer:?}");
+    };
+    payload
+}
+
+fn post(body: &Value) -> http::Request<Full<Bytes>> {
+    let request = http::Request::post("/").header("content-type", "application/json");
+    request.body(body.to_string().into()).unwrap()
+}
+
+/// An inbox that tells when what has followed an answer has ended.
+struct ToldInbox(Inboxes, Arc<Notify>);
+
+impl Inbox for ToldInbox {
+    async fn questions(
+        &self,
+        query: &ConversationQuery,
+        roles: &Roles,
+    ) -> Result<QuestionPage, Refusal> {
+        self.0.questions(query, roles).await
+    }
+
+    async fn answer(
+        &self,
+        key: ConversationKey,
+        roles: Roles,
+        answer: Resolution,
+    ) -> Result<Continuation, Refusal> {
+        let run = self.0.answer(key, roles, answer).await?;
+        let ended = self.1.clone();
+        Ok(Continuation::new(async move {
+            run.await;
+            ended.notify_one();
+        }))
+    }
+
+    async fn answer_expired(&self) -> Result<usize, Refusal> {
+        self.0.answer_expired().await
+    }
+}
+
 #[tokio::test]
 async fn a_question_counts_once_on_every_way() {
     for kept in Kept::ALL {
-        for way in [Way::Request, Way::Inbox, Way::Runs] {
+        for way in Way::ALL {
             for case in Case::ALL {
                 for is_reopened in [false, true] {
                     let what = format!("{kept:?}, {way:?}, {case:?}, reopened {is_reopened}");
@@ -280,7 +292,11 @@ async fn a_question_counts_once_on_every_way() {
 
 async fn one(kept: Kept, way: Way, case: Case, is_reopened: bool, what: &str) {
     // A thread's run goes on in the thread alone, and one without a journal is in no list.
-    let is_known = way != Way::Runs || kept.in_journal() && !kept.in_thread();
+    let is_known = match way {
+        Way::Runs => kept.in_journal() && !kept.in_thread(),
+        Way::ThreadHttp => kept.in_thread(),
+        Way::Request | Way::Inbox | Way::InboxHttp => true,
+    };
     let folder = is_reopened.then(|| Folder::new("answers"));
     let open = async || match &folder {
         Some(folder) => Sqlite::open(folder.file("agent.db")).await.unwrap(),
@@ -300,7 +316,7 @@ async fn one(kept: Kept, way: Way, case: Case, is_reopened: bool, what: &str) {
     // The questions whose time is over are listed like all others.
     let question = first.open().await.into_iter().next().expect(what);
 
-    let factor = if case == Case::Changed { 100 } else { 1 };
+    let factor = case.factor();
     let second = if is_reopened {
         database.close().await;
         process(open().await, factor)
@@ -309,7 +325,8 @@ async fn one(kept: Kept, way: Way, case: Case, is_reopened: bool, what: &str) {
     };
     let is_taken = second.answer(way, &question, &from).await;
     // A session's caller and a journal's are trusted: they name the sender, and have no roles.
-    let has_no_roles = case == Case::WrongRole && !kept.in_thread() && way != Way::Inbox;
+    let has_no_roles =
+        case == Case::WrongRole && !kept.in_thread() && matches!(way, Way::Request | Way::Runs);
     let calls = if is_known && has_no_roles {
         1
     } else {
@@ -324,7 +341,7 @@ async fn one(kept: Kept, way: Way, case: Case, is_reopened: bool, what: &str) {
     );
 
     if case == Case::Twice {
-        for again in [Way::Request, Way::Inbox, Way::Runs] {
+        for again in Way::ALL {
             second.answer(again, &question, &from).await;
         }
         assert_eq!(paid.lock().unwrap().len(), 1, "{what}");

@@ -17,6 +17,7 @@ mod paused;
 mod pooler;
 mod proxy;
 mod rate_limit;
+mod rolling;
 mod served;
 mod sessions;
 mod stored;

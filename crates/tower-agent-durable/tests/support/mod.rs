@@ -1,6 +1,7 @@
 //! Helpers for the tests of journals: of the databases here, and of the engines in crates of their
 //! own.
 
+pub(crate) mod answers;
 pub(crate) mod conformance;
 pub(crate) mod fate;
 pub(crate) mod folder;

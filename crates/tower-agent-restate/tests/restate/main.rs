@@ -1,6 +1,9 @@
 //! Runs on several machines through a real Restate server.
 
+mod answers;
 mod balancer;
+#[path = "../../../tower-agent-durable/tests/support/clerks.rs"]
+mod clerks;
 mod conformance;
 mod kill;
 mod rules;
