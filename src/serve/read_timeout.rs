@@ -38,7 +38,7 @@ use crate::lock::lock;
 /// # }
 /// ```
 pub struct ReadTimeout<S> {
-    shared: Arc<Mutex<Shared<S>>>,
+    shared: Arc<Mutex<Watched<S>>>,
     watch: AbortHandle,
     /// The reader has been told that the stream is gone.
     is_told: bool,
@@ -49,15 +49,15 @@ pub struct ReadTimeout<S> {
 #[error("the reader took nothing for too long, and the stream was let go")]
 pub struct NotRead;
 
-struct Shared<S> {
+struct Watched<S> {
     /// `None` once it was let go.
     source: Option<S>,
-    turn: Turn,
+    turn: ReaderTurn,
 }
 
 /// Who has to do something.
 #[derive(Clone, Copy)]
-enum Turn {
+enum ReaderTurn {
     /// The reader waits for the next piece.
     Source,
     /// The reader has a piece, and takes another when it can.
@@ -74,9 +74,9 @@ impl<S: Send + 'static> ReadTimeout<S> {
     ///
     /// Panics outside a tokio runtime.
     pub fn new(source: S, time: Duration) -> Self {
-        let shared = Arc::new(Mutex::new(Shared {
+        let shared = Arc::new(Mutex::new(Watched {
             source: Some(source),
-            turn: Turn::Reader,
+            turn: ReaderTurn::Reader,
         }));
         let watch = tokio::spawn(watch(Arc::downgrade(&shared), time));
         Self {
@@ -101,16 +101,16 @@ impl<S: Send + 'static> ReadTimeout<S> {
         };
         let polled = poll(source);
         shared.turn = if polled.is_pending() {
-            Turn::Source
+            ReaderTurn::Source
         } else {
-            Turn::Reader
+            ReaderTurn::Reader
         };
         polled.map(Ok)
     }
 }
 
 /// Drops the source once its reader is late. Ends with either of them.
-async fn watch<S>(shared: Weak<Mutex<Shared<S>>>, time: Duration) {
+async fn watch<S>(shared: Weak<Mutex<Watched<S>>>, time: Duration) {
     loop {
         sleep(time).await;
         let Some(shared) = shared.upgrade() else {
@@ -118,9 +118,9 @@ async fn watch<S>(shared: Weak<Mutex<Shared<S>>>, time: Duration) {
         };
         let mut shared = lock(&shared);
         match shared.turn {
-            Turn::Source => {}
-            Turn::Reader => shared.turn = Turn::Late,
-            Turn::Late => {
+            ReaderTurn::Source => {}
+            ReaderTurn::Reader => shared.turn = ReaderTurn::Late,
+            ReaderTurn::Late => {
                 let source = shared.source.take();
                 // What it does at its end may take a while, and may look at this.
                 drop(shared);

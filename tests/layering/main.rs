@@ -32,7 +32,7 @@ const FLOORS: &[&[&str]] = &[
     &["message"],
     &["conversation"],
     &["error"],
-    &["stream"],
+    &["stream", "template"],
     &["call", "context"],
     &["tool"],
     &["model"],

@@ -367,7 +367,12 @@ impl Approval {
                 Some(except)
             }
         };
-        let interrupt = questions.interrupt(request, self, except);
+        let schema = Decision::schema_for(
+            request.declaration().map(|tool| tool.parameters()),
+            self.allows_edits,
+            self.allows_answers,
+        );
+        let interrupt = questions.interrupt(request, schema, except);
         // No resolution: a plain question, without a word about an earlier answer.
         let Some(resolution) = questions.resolution(request) else {
             return Err(questions.ask(request, interrupt, self.deny_after, None));

@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Approval;
 use super::decision::Decision;
 use crate::reveal::Reveals;
 use tower_agent::call::Request;
@@ -155,20 +154,16 @@ impl<'a> Questions<'a> {
         self.store(request);
     }
 
-    /// Returns the question about this call as it is now. `except` are those who may not answer.
+    /// Returns the question about this call as it is now, whose answers have this schema. `except`
+    /// are those who may not answer.
     pub(super) fn interrupt(
         &self,
         request: &ToolRequest,
-        approval: &Approval,
+        schema: Value,
         except: Option<Vec<String>>,
     ) -> Interrupt {
         // The question is about what the call has; only what the approver reads of it is revealed.
         let shown = Reveals::arguments(request, self.approver);
-        let schema = Decision::schema_for(
-            request.declaration().map(|tool| tool.parameters()),
-            approval.allows_edits,
-            approval.allows_answers,
-        );
         let approvers = self.approvers(request).join(", ");
         let message = match &*approvers {
             "" => format!("`{}` needs your approval", request.name()),
