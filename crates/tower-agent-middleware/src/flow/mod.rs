@@ -61,9 +61,11 @@
 //! | the result of a tool | what the program [declares](ToolFlow), joined with the labels of the call's context and arguments; an error as well |
 //! | a result without the guard around its call, or of a client's own tool | [`unknown`](Label::unknown) |
 //! | a message of the model | of all that the model had read |
-//! | the answer of an agent used as a tool | of all that the agent had read |
+//! | the answer of an agent | of what it is made of: of all that its model had read, or of what a callback has answered |
 //! | what an agent used as a tool is asked | of the call |
-//! | what a callback adds to a request, or answers in place of the model | what [`callbacks`](Flow::callbacks) says, or the callback [itself](label_message) |
+//! | what a callback or a layer adds to a request of an agent or a model, or answers in place of either | what [`callbacks`](Flow::callbacks) says, or the callback itself: [`label_history`], [`label_message`], [`label_answer`] |
+//! | a task of a team | what [`callbacks`](Flow::callbacks) says, or the program [itself](label_history) |
+//! | a second result of a call, or one without a call | [`unknown`](Label::unknown) |
 //! | the description of a tool of others, such as an MCP server or a page | untrusted, unless the program [trusts](ToolFlow::trust_description) it |
 //! | what a tool returns that the provider runs, such as a search | untrusted, unless it is declared |
 //!
@@ -189,11 +191,10 @@ pub use self::question::FlowAnswer;
 pub use self::rules::Rule;
 pub use self::seen::SeenCall;
 pub use self::settings::OnViolation;
-pub use self::vouch::label_message;
 pub(crate) use self::vouch::{
-    is_guarded, note_own_response, note_shortened, note_shortened_answer, note_shortened_response,
-    note_stands_for,
+    is_guarded, note_shortened, note_shortened_answer, note_shortened_response, note_stands_for,
 };
+pub use self::vouch::{label_answer, label_message};
 
 use self::agent::{InnermostAgent, OutermostAgent, label_of_answer};
 use self::book::Book;
@@ -276,8 +277,8 @@ impl Flow {
         self
     }
 
-    /// Sets the label of what callbacks add to a request, or change in it, and of what they answer
-    /// in place of the model. Defaults to [`Label::unknown`], since a callback may add a document
+    /// Sets the label of what callbacks and layers add to a request of an agent or a model, or change
+    /// in it, of what they answer in place of either, and of the tasks of teams. Defaults to [`Label::unknown`], since a callback may add a document
     /// that it has found. Set [`Label::trusted`] if your callbacks add the program's own words
     /// alone.
     ///
@@ -298,7 +299,8 @@ impl Flow {
 
     /// Lets the model read answers about hidden results that are narrow (yes or no, one of some
     /// choices, a number in a range) until they have told this many bits in the whole conversation.
-    /// From then on they are hidden like other answers. Defaults to 0.
+    /// From then on they are hidden like other answers. Defaults to 0. A question without
+    /// alternatives has no narrow answer, and one that fails is answered like one that is not known.
     ///
     /// Content decides such an answer, and so what the model does next, within these bounds.
     pub fn narrow_answers(mut self, max_bits: u32) -> Self {

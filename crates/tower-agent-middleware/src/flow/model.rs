@@ -73,15 +73,13 @@ impl Callback<ModelRequest> for OutermostReading {
         // failed.
         let is_given = sent.is_none() || response.is_given();
         let is_replayed = sent.is_none() && response.origin() == Origin::Replay;
-        // Or in place of what it has answered.
-        let is_others = match is_replayed {
-            true => is_given,
-            false => !reading.is_known_answer(response.message()),
-        };
+        let known = reading.label_of_answer(response.message());
         let mut sum = sent.unwrap_or_else(|| reading.sum.clone());
-        if is_others {
-            sum.add(&Sum::of(self.settings.callbacks.clone()));
-        }
+        // Or in place of what the model has answered, without saying what that is.
+        let written = known.filter(|_| !is_given);
+        sum.add(&Sum::of(
+            written.unwrap_or_else(|| self.settings.callbacks.clone()),
+        ));
         if is_replayed {
             // The model had read them when it gave this response.
             sum.add(&label_of_tools(&self.settings, request));
@@ -161,7 +159,7 @@ impl Callback<ModelRequest> for InnermostReading {
         response: &ModelResponse,
     ) -> Result<Action<ModelResponse>> {
         if let Some(reading) = request.extensions().get::<Reading>() {
-            lock(&reading.answers).push(response.message().clone());
+            reading.note_answer(response.message(), Label::trusted());
         }
         Ok(Action::Continue)
     }

@@ -9,6 +9,7 @@ use tower_agent::model::ModelRequest;
 
 use super::book::Book;
 use super::history::{MessageOrigin, label_of};
+use super::label::Label;
 use super::run::{FlowRun, Reader};
 use super::settings::FlowSettings;
 use super::sum::Sum;
@@ -23,9 +24,9 @@ pub(super) struct Reading {
     pub(super) sum: Sum,
     /// The label of the request as it was sent; `None` until it was. Of several attempts, all.
     pub(super) sent: Mutex<Option<Sum>>,
-    /// The answers of the model itself, of each attempt, and what guards of this crate have made of
-    /// them or say in their place.
-    pub(super) answers: Mutex<Vec<Message>>,
+    /// The answers of the model itself, of each attempt, and what callbacks that say so have made of
+    /// them: each with what its words add to the label of what the model has read.
+    answers: Mutex<Vec<(Message, Label)>>,
     /// The errors that the model itself has raised.
     pub(super) failures: Mutex<Vec<String>>,
 }
@@ -58,9 +59,17 @@ impl Reading {
         })
     }
 
-    /// Returns whether the model itself has given this answer, or a guard of this crate.
-    pub(super) fn is_known_answer(&self, message: &Message) -> bool {
-        lock(&self.answers).iter().any(|known| known == message)
+    /// Records an answer of the model, or one in its place with a label.
+    pub(super) fn note_answer(&self, message: &Message, label: Label) {
+        lock(&self.answers).push((message.clone(), label));
+    }
+
+    /// Returns the label of the words of this answer, beside that of what the model has read. `None`
+    /// if neither the model has given it nor anybody has said what it is.
+    pub(super) fn label_of_answer(&self, message: &Message) -> Option<Label> {
+        let answers = lock(&self.answers);
+        let known = answers.iter().rfind(|(known, _)| known == message)?;
+        Some(known.1.clone())
     }
 }
 

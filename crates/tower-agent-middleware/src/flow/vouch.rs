@@ -2,12 +2,11 @@
 
 use tower_agent::AgentRequest;
 use tower_agent::message::Message;
-use tower_agent::model::ModelRequest;
+use tower_agent::model::{ModelRequest, ModelResponse};
 
 use super::agent::Asked;
 use super::label::Label;
 use super::reading::Reading;
-use crate::lock::lock;
 
 /// Messages that callbacks have added or changed, in order: an extension of a request that the
 /// guard is around.
@@ -73,21 +72,36 @@ pub(crate) fn note_shortened<'a>(
     vouch(request, shortened);
 }
 
+/// Gives a label to an answer that an `after_model` or a layer gives in place of the model's own, as
+/// [`label_message`] does to a message of a request: it is joined with that of what the model has
+/// read. Without it, such an answer has the label that [`Flow::callbacks`](super::Flow::callbacks)
+/// says. Has no effect without the guard.
+///
+/// ```
+/// use tower_agent::{Action, ModelRequest, ModelResponse};
+/// use tower_agent::callback::after_model;
+/// use tower_agent_middleware::flow::{Label, label_answer};
+///
+/// let polite = after_model(|request: &ModelRequest, response: &ModelResponse| {
+///     let polite = response.clone().with_text("You are welcome.");
+///     label_answer(request, &polite, Label::trusted());
+///     Action::Respond(polite)
+/// });
+/// # drop(polite);
+/// ```
+pub fn label_answer(request: &ModelRequest, answer: &ModelResponse, label: Label) {
+    if let Some(reading) = request.extensions().get::<Reading>() {
+        reading.note_answer(answer.message(), label);
+    }
+}
+
 /// Records that a callback of this crate has hidden a part of a model's answer, and added nothing
 /// but words of its own.
 pub(crate) fn note_shortened_response(request: &ModelRequest, earlier: &Message, now: &Message) {
     if let Some(reading) = request.extensions().get::<Reading>()
-        && reading.is_known_answer(earlier)
+        && let Some(label) = reading.label_of_answer(earlier)
     {
-        lock(&reading.answers).push(now.clone());
-    }
-}
-
-/// Records that a callback of this crate says something of the program's own in place of a model
-/// that has read the request.
-pub(crate) fn note_own_response(request: &ModelRequest, message: &Message) {
-    if let Some(reading) = request.extensions().get::<Reading>() {
-        lock(&reading.answers).push(message.clone());
+        reading.note_answer(now, label);
     }
 }
 

@@ -69,7 +69,7 @@ pub use self::verdict::{IntoVerdict, OnTrip, Tripped, Verdict};
 
 use self::gate::Gate;
 use self::verdict::Seal;
-use crate::flow::note_own_response;
+use crate::flow::{Label, label_answer};
 use tower_agent::call::{CallService, Origin, Request};
 use tower_agent::callback::{Next, WrapService, wrap_model};
 use tower_agent::error::{Error, ErrorKind, Result};
@@ -351,7 +351,8 @@ fn in_place_of(
         answer = answer.without_tool_calls();
     }
     request.mark(&mut answer, replaced, origin);
-    note_own_response(request, answer.message());
+    // The program's own words.
+    label_answer(request, &answer, Label::trusted());
     match replaced {
         Some(replaced) => answer
             .with_usage(replaced.usage())

@@ -384,3 +384,34 @@ async fn a_team_for_each_item_trusts_none_of_what_it_is_given() {
     guarded(&model, &log, flow()).run(request).await.unwrap();
     assert_eq!(log.take(), [""; 0]);
 }
+
+#[tokio::test]
+async fn a_tool_that_is_no_agent_is_not_declared_as_one() {
+    use tower_agent::agent::BuildError;
+    use tower_agent::tool::ToolSet;
+
+    let log = Log::default();
+    let plain = || Tool::function("worker", "", |_: Value| "SECRET");
+    let model = ScriptedModel::new([ask_worker(), pay_bob(), done()]);
+    let flow = || with_agents().tool("worker", ToolFlow::agent());
+    let of_agent = assistant(&model, &log).tool(plain());
+    let is_refused = |built: Result<Agent, BuildError>| matches!(built, Err(BuildError::NotAnAgent { tool, .. }) if &*tool == "worker");
+    assert!(is_refused(of_agent.global_callbacks(flow()).build()));
+    let of_agent = assistant(&model, &log).tool(plain());
+    assert!(is_refused(of_agent.callbacks(flow()).build()));
+    let member = assistant(&model, &log).tool(plain()).build().unwrap();
+    let team = Agent::sequential("team").agent(member);
+    assert!(is_refused(team.global_callbacks(flow()).build()));
+
+    // A name that nobody has is no error, and a run may bring a tool.
+    let agent = guarded(&model, &log, flow());
+    let mut tools = ToolSet::new();
+    tools.insert(plain()).unwrap();
+    let error = agent
+        .run(AgentRequest::new("?").with_tools(tools))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), tower_agent::ErrorKind::InvalidRequest);
+    assert!(error.message().contains("`worker`"), "{error}");
+    assert_eq!(log.take(), [""; 0]);
+}

@@ -464,3 +464,39 @@ async fn an_answer_in_place_of_the_model_is_nobodys_word() {
         assert_eq!(log.take(), expected);
     }
 }
+
+#[tokio::test]
+async fn a_search_for_tools_is_read_where_the_program_trusts_their_words() {
+    use tower_agent::tool::ToolDeclaration;
+    use tower_agent_middleware::tool_search::ToolSearch;
+
+    for trusts in [Some(true), Some(false), None] {
+        let log = Log::default();
+        let theirs = ToolDeclaration::new("theirs", "Works.");
+        let theirs = match trusts {
+            Some(_) => theirs.described_by_others(),
+            None => theirs,
+        };
+        let service = tower::service_fn(async |_| {
+            Ok::<_, tower_agent::BoxError>(tower_agent::ToolResponse::new("done"))
+        });
+        let search = ToolSearch::new([Tool::service(theirs, service)]);
+        let model = ScriptedModel::new([
+            Turn::tool("search_tools", json!({ "query": "works" })),
+            Turn::tool("pay", json!({ "to": "bob", "amount": 5 })),
+            done(),
+        ]);
+        let mut flow = hiding();
+        if trusts == Some(true) {
+            flow = flow.tool("theirs", ToolFlow::trusted().trust_description());
+        }
+        let agent = assistant(&model, &log)
+            .tools(search.tools())
+            .on_model(search);
+        let agent = agent.global_callbacks(flow).build().unwrap();
+        agent.run("?").await.unwrap();
+        let found = &results_read(&model)[0];
+        assert_eq!(found.contains("Works."), trusts != Some(false), "{found}");
+        assert_eq!(log.take(), ["pay bob 5"]);
+    }
+}

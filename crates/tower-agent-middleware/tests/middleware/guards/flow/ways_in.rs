@@ -14,7 +14,7 @@ use tower_agent::{
     Request, Role, Settings, ToolResponse,
 };
 use tower_agent_middleware::context_window::ContextWindow;
-use tower_agent_middleware::flow::{Label, label_message};
+use tower_agent_middleware::flow::{Label, label_answer, label_message};
 use tower_agent_middleware::loop_guard::LoopGuard;
 use tower_agent_middleware::redact::{Detector, Redact};
 
@@ -263,6 +263,15 @@ fn ways() -> Vec<Way> {
                 }))
                 .model_layer(breaks)
         }),
+        Way::new(
+            "an answer that a callback changes",
+            [Turn::tool("today", json!({}))],
+        )
+        .with(|builder| {
+            builder.on_model(after_model(|_, response| {
+                Action::Respond(response.clone().with_text(SECRET))
+            }))
+        }),
         Way::new("a description of a tool of others", []).with(|builder| {
             let declaration = ToolDeclaration::new("theirs", SECRET).described_by_others();
             let service = tower::service_fn(async |_| {
@@ -346,13 +355,17 @@ async fn what_is_no_way_in_taints_nothing() {
             }))
         }),
         Way::new(
-            "an answer that a callback changes",
+            "an answer that a callback changes, and vouches for",
             [Turn::tool("today", json!({}))],
         )
         .with(|builder| {
-            builder.on_model(after_model(|_, response| {
-                Action::Respond(response.clone().with_text("Well."))
-            }))
+            builder.on_model(after_model(
+                |request: &tower_agent::ModelRequest, response: &ModelResponse| {
+                    let changed = response.clone().with_text("Well.");
+                    label_answer(request, &changed, Label::trusted());
+                    Action::Respond(changed)
+                },
+            ))
         }),
     ];
     for way in ways {
