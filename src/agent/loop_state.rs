@@ -502,12 +502,16 @@ impl<'a> LoopState<'a> {
         }
     }
 
-    /// Returns the instructions for the model.
-    fn instructions(&self) -> Result<Option<Arc<str>>> {
+    /// Returns the instructions as the program has written them.
+    fn template(&self) -> Option<&Arc<str>> {
         let answering = self.answering.as_deref();
         let instructions = answering.and_then(Answering::instructions);
-        let instructions = instructions.or(self.config.instructions.as_ref());
-        match (self.rules.placeholders, instructions) {
+        instructions.or(self.config.instructions.as_ref())
+    }
+
+    /// Returns the instructions for the model.
+    fn instructions(&self) -> Result<Option<Arc<str>>> {
+        match (self.rules.placeholders, self.template()) {
             (Placeholders::Filled, Some(template)) => {
                 Ok(Some(self.context.state().fill(template)?.into()))
             }
@@ -544,6 +548,8 @@ impl<'a> LoopState<'a> {
         let respond = self.rules.after_model_respond;
         request.after_replaces_all = respond != AfterModelRespond::KeepToolCalls;
         request.is_answered_by_tool = self.is_answered_by_tool();
+        request.shows_state = self.rules.placeholders == Placeholders::Filled
+            && request.instructions() != self.template().map(|template| &**template);
         Ok(request)
     }
 

@@ -81,8 +81,9 @@ impl Bundle {
     }
 
     /// Adds a callback directly around the agent's loop, or a team's members: inside every callback
-    /// and layer of an agent, wherever the bundle is registered. Its `before` is the last to see the
-    /// request, and its `after` and `on_error` are the first to see what the agent has made of it.
+    /// and layer of an agent, wherever the bundle is registered. Its `before` is the last to see
+    /// the request, and its `after` and `on_error` are the first to see what the agent has made of
+    /// it.
     #[must_use]
     pub fn innermost_agent(mut self, callback: impl Callback<AgentRequest>) -> Self {
         self.around.agent.callback_at(Position::Innermost, callback);

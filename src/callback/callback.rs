@@ -175,8 +175,8 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     /// Returns the tools that the callback takes to be agents of the run, or its transfer to one.
     /// Defaults to none.
     ///
-    /// Building an agent fails if a tool with one of these names is another one, so that a guard does
-    /// not take the word of a tool for that of an agent. A name that no tool has is no error.
+    /// Building an agent fails if a tool with one of these names is another one, so that a guard
+    /// does not take the word of a tool for that of an agent. A name that no tool has is no error.
     fn named_agents(&self) -> Vec<Arc<str>> {
         Vec::new()
     }

@@ -119,8 +119,8 @@ macro_rules! hooks {
                 Vec::new()
             }
 
-            /// Returns the tools that it takes to be agents; see [`Callback::named_agents`]. Defaults
-            /// to none.
+            /// Returns the tools that it takes to be agents; see [`Callback::named_agents`].
+            /// Defaults to none.
             fn named_agents(&self) -> Vec<Arc<str>> {
                 Vec::new()
             }

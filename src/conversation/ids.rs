@@ -51,8 +51,8 @@ impl IdMint {
         }
     }
 
-    /// Gives an id to each message that has none, which a callback or a layer has added. Its id says
-    /// so: whoever reads it later must not take it for the user's own.
+    /// Gives an id to each message that has none, which a callback or a layer has added. Its id
+    /// says so: whoever reads it later must not take it for the user's own.
     pub(super) fn identify_added(&mut self, messages: &mut Messages) {
         self.identify(messages, |id| id.part(IdPart::Added));
     }

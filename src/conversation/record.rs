@@ -363,7 +363,8 @@ impl ConversationRecord {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Gives an id to each of these messages that has none, since a callback or a layer has added it.
+    /// Gives an id to each of these messages that has none, since a callback or a layer has added
+    /// it.
     pub(crate) fn identify(&self, messages: &mut Messages) {
         if !messages.note_identified() {
             self.lock().ids.identify_added(messages);

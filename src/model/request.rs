@@ -35,6 +35,8 @@ pub struct ModelRequest {
     pub(crate) after_replaces_all: bool,
     /// A tool gives the final answer of the run.
     pub(crate) is_answered_by_tool: bool,
+    /// The instructions show what is in the state.
+    pub(crate) shows_state: bool,
     earlier: Earlier,
     attempts: Attempts,
 }
@@ -71,6 +73,7 @@ impl ModelRequest {
             response_id: Some(response_id.clone()),
             after_replaces_all: false,
             is_answered_by_tool: false,
+            shows_state: false,
             // Weak: a request that a callback keeps does not keep the serialised messages alive.
             earlier: written.into(),
             attempts: Attempts::in_stack(),
@@ -133,6 +136,14 @@ impl ModelRequest {
     #[must_use]
     pub fn instructions(&self) -> Option<&str> {
         self.instructions.as_deref()
+    }
+
+    /// Returns whether the agent's instructions were filled from the
+    /// [state](RunContext::state), where the [semantics](crate::callback::LoopRules::placeholders)
+    /// say so: they are not the program's own words alone.
+    #[must_use]
+    pub fn shows_state(&self) -> bool {
+        self.shows_state
     }
 
     /// Replaces the system prompt; `None` removes it.

@@ -108,9 +108,9 @@ impl ToolDeclaration {
         self.is_described_by_others
     }
 
-    /// Marks the tool as a part of how the agent works, and not of what it does for anybody: it finds
-    /// tools, hands the conversation over or shows what the model was sent before. Rules about a
-    /// business leave it out; what it leads to is a call or a result of its own.
+    /// Marks the tool as a part of how the agent works, and not of what it does for anybody: it
+    /// finds tools, hands the conversation over or shows what the model was sent before. Rules
+    /// about a business leave it out; what it leads to is a call or a result of its own.
     ///
     /// A declaration that comes from elsewhere, such as from an MCP server, never has the mark.
     #[must_use]

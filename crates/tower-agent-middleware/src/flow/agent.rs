@@ -35,8 +35,8 @@ pub(super) struct Asked {
     own: Mutex<Vec<Own>>,
     /// Messages as they were, each with the one in its place that says no more.
     shortened: Mutex<Vec<(Message, Message)>>,
-    /// Somebody inside the run has begun the conversation: a callback, a layer or a model that calls
-    /// the agent.
+    /// Somebody inside the run has begun the conversation: a callback, a layer or a model that
+    /// calls the agent.
     is_begun_inside: bool,
 }
 

@@ -105,8 +105,8 @@ impl ToolFlow {
     /// guard is registered with [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks)
     /// and so checks the agent's own calls. Its result has the label of what the agent has read.
     ///
-    /// Without this declaration, both are consequential. A tool of the name that is another one is an
-    /// error of [`build`](tower_agent::AgentBuilder::build), or of the run that brings it.
+    /// Without this declaration, both are consequential. A tool of the name that is another one is
+    /// an error of [`build`](tower_agent::AgentBuilder::build), or of the run that brings it.
     #[must_use]
     pub fn agent() -> Self {
         Self {

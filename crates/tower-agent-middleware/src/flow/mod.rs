@@ -277,10 +277,10 @@ impl Flow {
         self
     }
 
-    /// Sets the label of what callbacks and layers add to a request of an agent or a model, or change
-    /// in it, of what they answer in place of either, and of the tasks of teams. Defaults to [`Label::unknown`], since a callback may add a document
-    /// that it has found. Set [`Label::trusted`] if your callbacks add the program's own words
-    /// alone.
+    /// Sets the label of what callbacks and layers add to a request of an agent or a model, or
+    /// change in it, of what they answer in place of either, and of the tasks of teams. Defaults to
+    /// [`Label::unknown`], since a callback may add a document that it has found. Set
+    /// [`Label::trusted`] if your callbacks add the program's own words alone.
     ///
     /// The guards of this crate say themselves what they add. The context that a page sends over
     /// AG-UI is added by a callback as well: an agent behind AG-UI that trusts its callbacks trusts
@@ -300,7 +300,8 @@ impl Flow {
     /// Lets the model read answers about hidden results that are narrow (yes or no, one of some
     /// choices, a number in a range) until they have told this many bits in the whole conversation.
     /// From then on they are hidden like other answers. Defaults to 0. A question without
-    /// alternatives has no narrow answer, and one that fails is answered like one that is not known.
+    /// alternatives has no narrow answer, and one that fails is answered like one that is not
+    /// known.
     ///
     /// Content decides such an answer, and so what the model does next, within these bounds.
     pub fn narrow_answers(mut self, max_bits: u32) -> Self {
@@ -330,8 +331,8 @@ impl Flow {
         tools
     }
 
-    /// Returns the label of the answer of a run with this guard: of what the answer is made of. Ask it
-    /// before the program acts on an answer:
+    /// Returns the label of the answer of a run with this guard: of what the answer is made of. Ask
+    /// it before the program acts on an answer:
     ///
     /// ```
     /// use schemars::JsonSchema;
@@ -364,9 +365,9 @@ impl Flow {
     /// # }
     /// ```
     ///
-    /// A model writes the whole of an answer, so each field of a typed one has this label. Without an
-    /// answer, it is trusted; of a run without the guard, [`unknown`](Label::unknown). A stream has
-    /// it in the event `flow_answer`, before the response.
+    /// A model writes the whole of an answer, so each field of a typed one has this label. Without
+    /// an answer, it is trusted; of a run without the guard, [`unknown`](Label::unknown). A stream
+    /// has it in the event `flow_answer`, before the response.
     #[must_use]
     pub fn label_of(&self, response: &AgentResponse) -> Label {
         let Some(state) = response.private_state() else {

@@ -198,6 +198,10 @@ fn note_sent(settings: &FlowSettings, request: &ModelRequest) -> Result<()> {
     {
         sum.add(&Sum::of(settings.callbacks.clone()));
     }
+    // Whoever has written the state, no label says it.
+    if request.shows_state() {
+        sum.add(&Sum::of(settings.callbacks.clone()));
+    }
     sum.add(&label_of_tools(settings, request));
     note_read(request.context(), &sum.label);
     lock(&reading.sent).get_or_insert_default().add(&sum);

@@ -24,8 +24,8 @@ pub(super) struct Reading {
     pub(super) sum: Sum,
     /// The label of the request as it was sent; `None` until it was. Of several attempts, all.
     pub(super) sent: Mutex<Option<Sum>>,
-    /// The answers of the model itself, of each attempt, and what callbacks that say so have made of
-    /// them: each with what its words add to the label of what the model has read.
+    /// The answers of the model itself, of each attempt, and what callbacks that say so have made
+    /// of them: each with what its words add to the label of what the model has read.
     answers: Mutex<Vec<(Message, Label)>>,
     /// The errors that the model itself has raised.
     pub(super) failures: Mutex<Vec<String>>,
@@ -64,8 +64,8 @@ impl Reading {
         lock(&self.answers).push((message.clone(), label));
     }
 
-    /// Returns the label of the words of this answer, beside that of what the model has read. `None`
-    /// if neither the model has given it nor anybody has said what it is.
+    /// Returns the label of the words of this answer, beside that of what the model has read.
+    /// `None` if neither the model has given it nor anybody has said what it is.
     pub(super) fn label_of_answer(&self, message: &Message) -> Option<Label> {
         let answers = lock(&self.answers);
         let known = answers.iter().rfind(|(known, _)| known == message)?;

@@ -117,8 +117,8 @@ impl FlowRun {
         found.map(|(_, messages)| messages.clone())
     }
 
-    /// Records the label of the answer of an agent that works inside this one, and not in one of its
-    /// tool calls.
+    /// Records the label of the answer of an agent that works inside this one, and not in one of
+    /// its tool calls.
     pub(super) fn note_inside(&self, step: &str, answer: &Sum) {
         let mut inside = lock(&self.inside);
         inside.entry(step.to_owned()).or_default().add(answer);

@@ -72,10 +72,10 @@ pub(crate) fn note_shortened<'a>(
     vouch(request, shortened);
 }
 
-/// Gives a label to an answer that an `after_model` or a layer gives in place of the model's own, as
-/// [`label_message`] does to a message of a request: it is joined with that of what the model has
-/// read. Without it, such an answer has the label that [`Flow::callbacks`](super::Flow::callbacks)
-/// says. Has no effect without the guard.
+/// Gives a label to an answer that an `after_model` or a layer gives in place of the model's own,
+/// as [`label_message`] does to a message of a request: it is joined with that of what the model
+/// has read. Without it, such an answer has the label that
+/// [`Flow::callbacks`](super::Flow::callbacks) says. Has no effect without the guard.
 ///
 /// ```
 /// use tower_agent::{Action, ModelRequest, ModelResponse};

@@ -383,3 +383,35 @@ async fn the_label_of_an_answer_is_told() {
     let response = agent.run("?").await.unwrap();
     assert_eq!(flow().label_of(&response), Label::unknown());
 }
+
+#[tokio::test]
+async fn instructions_that_are_filled_from_the_state_are_not_the_programs_own() {
+    use tower_agent::compat::Semantics;
+
+    for (instructions, pays) in [("Today is {found}.", false), ("It is Monday.", true)] {
+        let log = Log::default();
+        let writes = Tool::function_with(
+            "writes",
+            "",
+            async |_: Value, call: tower_agent::ToolRequest| {
+                call.context().state().set("found", SECRET);
+                "written"
+            },
+        );
+        let model = ScriptedModel::new([pay(), done()]);
+        let first = ScriptedModel::new([Turn::tool("writes", json!({})), done()]);
+        let first = Agent::builder(first).name("first");
+        let first = first.tool(writes.effect(Effect::Pure)).build().unwrap();
+        let second = assistant(&model, &log).name("second");
+        let second = second.instructions(instructions).build().unwrap();
+        let flow = hiding().tool("writes", ToolFlow::source());
+        let team = Agent::sequential("team")
+            .agents([first, second])
+            .semantics(Semantics::adk_python())
+            .global_callbacks(flow);
+        team.build().unwrap().run("?").await.unwrap();
+        let read = read(&model.requests());
+        assert_eq!(read.contains("SECRET"), !pays);
+        assert_eq!(!log.take().is_empty(), pays, "{instructions}");
+    }
+}
