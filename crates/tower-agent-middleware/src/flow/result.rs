@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::iter;
 
 use serde_json::{Value, json};
-use tower_agent::call::Request;
+use tower_agent::call::{Origin, Request};
 use tower_agent::error::Error;
 use tower_agent::message::Part;
 use tower_agent::tool::{InvalidArguments, ToolRequest, ToolResponse};
@@ -53,7 +53,10 @@ impl<'a> CallResult<'a> {
     pub(super) fn record(&self, response: &ToolResponse) -> Option<Vec<Part>> {
         let inside = noted_inside(self.request.context());
         let call = self.checked.label();
-        let whole = self.label(&call, inside.as_ref());
+        let whole = match self.is_of_callback(response) {
+            true => Label::unknown(),
+            false => self.label(&call, inside.as_ref()),
+        };
         let shown = self.shown_label(&whole, response);
         let hides = match self.own_name() {
             _ if shown.is_within(&self.checked.context) => false,
@@ -79,6 +82,12 @@ impl<'a> CallResult<'a> {
     /// Records that the model reads words of the program alone.
     pub(super) fn record_own_words(&self) {
         self.set(Brought::shown(self.checked.context.clone()));
+    }
+
+    /// Returns whether a callback has answered in place of a transfer, which has no words of its own.
+    fn is_of_callback(&self, response: &ToolResponse) -> bool {
+        let declaration = self.request.declaration();
+        declaration.is_some_and(|tool| tool.is_transfer()) && response.origin() != Origin::Service
     }
 
     /// Returns the name of the tool of this crate that was called.

@@ -603,7 +603,7 @@ fn tree(case: &Case, flow: Option<&Flow>, seen: &Seen) -> (Agent, AgentRequest) 
         steps.push(("writes".to_owned(), json!({})));
     }
     if case.tree == Tree::Transfer {
-        let next = json!({ "agent": "next" });
+        let next = json!({ "agent_name": "next" });
         steps.push(("transfer_to_agent".to_owned(), next));
     }
     let agent = |name: &str, steps: &[(String, Value)]| {
