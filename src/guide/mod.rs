@@ -6,6 +6,7 @@
 #[doc = include_str!("migration/adk_elixir.md")]
 #[doc = include_str!("migration/trpc.md")]
 #[doc = include_str!("migration/adk_python.md")]
+#[doc = include_str!("migration/langchain.md")]
 pub mod migration {}
 
 #[doc = include_str!("conformance.md")]
@@ -13,6 +14,7 @@ pub mod migration {}
 #[doc = include_str!("conformance/adk_elixir.md")]
 #[doc = include_str!("conformance/trpc.md")]
 #[doc = include_str!("conformance/adk_python.md")]
+#[doc = include_str!("conformance/langchain.md")]
 pub mod conformance {}
 
 #[doc = include_str!("tower_layers.md")]
