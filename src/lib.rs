@@ -241,7 +241,6 @@ mod on_drop;
 mod panic;
 mod run;
 mod state;
-mod template;
 mod type_name;
 mod version;
 

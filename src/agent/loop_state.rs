@@ -78,12 +78,8 @@ pub(super) struct LoopState<'a> {
     /// The agent's progress before the run paused, if it goes on with one that did.
     earlier: Paused,
     iterations: u32,
-    /// The model calls of agents that have handed the conversation back.
-    handed: u32,
-    /// The agents outside that the model may transfer to.
-    outside: Vec<TransferTarget>,
-    /// The author of what the agent says, if it shares its conversation.
-    author: Option<Arc<str>>,
+    /// Boxed, like what follows: most agents are alone.
+    shared: Option<Box<SharedConversation>>,
     /// The next step, where the last one tells: to read the conversation for each costs 5 % of
     /// `agent` in `benches/counts.json`.
     next: Option<NextStep>,
@@ -95,6 +91,16 @@ pub(super) struct LoopState<'a> {
     /// nobody is told would have room for it: the future of a run must fit into the allocator's
     /// small chunks.
     step: Option<Box<OnDrop<OpenStep>>>,
+}
+
+/// What an agent knows of the others in its conversation.
+struct SharedConversation {
+    /// The author of what the agent says.
+    author: Arc<str>,
+    /// The agents outside that the model may transfer to.
+    outside: Vec<TransferTarget>,
+    /// The model calls of agents that have handed the conversation back.
+    handed: u32,
 }
 
 /// The agent that a turn has transferred the conversation to.
@@ -116,7 +122,7 @@ impl<'a> LoopState<'a> {
     fn new(config: &'a LoopConfig, request: &'a AgentRequest) -> Result<Self> {
         let context = request.context();
         let rules = Tree::loop_rules(context);
-        let outside = outside(config, &rules, request.neighbours.as_deref());
+        let shared = SharedConversation::of(config, &rules, request);
         let tools = match request.tools() {
             none if none.is_empty() => config.tool_set.clone(),
             more => config.tool_set.union(more).map_err(|invalid| {
@@ -129,7 +135,10 @@ impl<'a> LoopState<'a> {
                 Error::new(ErrorKind::InvalidRequest, message).with_source(invalid)
             })?,
         };
-        let tools = with_outside(config, tools, &outside)?;
+        let tools = match &shared {
+            Some(shared) => shared.offered(config, tools)?,
+            None => tools,
+        };
         let settings = match request.settings() {
             unset if *unset == Settings::default() => config.settings.clone(),
             set => Arc::new(set.clone().or(&config.settings)),
@@ -172,9 +181,7 @@ impl<'a> LoopState<'a> {
             transcript,
             new_from,
             iterations: earlier.iterations,
-            handed: 0,
-            outside,
-            author: context.place().author(!config.sub_agents.is_empty()),
+            shared,
             next: None,
             earlier,
             written: Written::default(),
@@ -207,7 +214,7 @@ impl<'a> LoopState<'a> {
             }
             match self.successor() {
                 // Two agents could hand the conversation to each other for ever.
-                Successor::Below(agent) if self.handed > 0 && self.is_beyond_limit() => {
+                Successor::Below(agent) if self.handed() > 0 && self.is_beyond_limit() => {
                     tracing::warn!(
                         agent = agent.name(),
                         "a transfer is beyond the limit of model calls"
@@ -314,17 +321,17 @@ impl<'a> LoopState<'a> {
 
     /// Returns the agent that the conversation was transferred to.
     fn successor(&self) -> Successor<'a> {
-        let agents = &self.config.sub_agents;
-        if agents.is_empty() && self.outside.is_empty() {
+        let Some(shared) = &self.shared else {
             return Successor::None;
-        }
+        };
+        let agents = &self.config.sub_agents;
         let Some(name) = self.transcript.read(transfer::successor) else {
             return Successor::None;
         };
         if let Some(agent) = agents.iter().find(|agent| agent.name() == name) {
             return Successor::Below(agent);
         }
-        if self.outside.iter().any(|target| *target.name == *name) {
+        if shared.outside.iter().any(|target| *target.name == *name) {
             return Successor::Outside;
         }
         // An agent below this one has handed the conversation back to it.
@@ -417,14 +424,16 @@ impl<'a> LoopState<'a> {
             peers: peers.filter(|peer| *peer.name != *agent.name()).collect(),
         }));
         let response = agent.run(request).await?;
-        let iterations = self.iterations - self.earlier.iterations + self.handed;
+        let iterations = self.iterations - self.earlier.iterations + self.handed();
         let mut tally = TeamResponse::since(self.request.messages().len(), messages, iterations);
         tally.add(&response);
         if *response.end_reason() != EndReason::Transferred || tally.waits() {
             let end = response.end_reason().clone();
             return Ok(Some(tally.response(self.context, end)));
         }
-        self.handed += response.iterations();
+        if let Some(shared) = &mut self.shared {
+            shared.handed += response.iterations();
+        }
         let place = self.context.place();
         self.transcript = place.write_on(tally.messages().clone());
         place.take_turn(self.earlier.from);
@@ -538,7 +547,7 @@ impl<'a> LoopState<'a> {
         let instructions = self.instructions()?;
         let mut request = ModelRequest::in_run(
             &self.turn,
-            instructions.as_ref(),
+            instructions,
             self.view(messages),
             id,
             &self.declarations,
@@ -663,8 +672,8 @@ impl<'a> LoopState<'a> {
         }
         // Before it is recorded, so that the transcript and the stream show the same id.
         self.identify(response.message_mut(), id, sink);
-        if let Some(author) = &self.author {
-            response.message_mut().set_author(author.clone());
+        if let Some(shared) = &self.shared {
+            response.message_mut().set_author(shared.author.clone());
         }
         self.turn.scope().tally.push_text(response.message());
         self.transcript.push(response.message().clone());
@@ -681,7 +690,7 @@ impl<'a> LoopState<'a> {
         if said.text().is_empty() {
             return;
         }
-        let author = self.author.as_deref();
+        let author = self.shared.as_ref().map(|shared| &*shared.author);
         let text: String = self.transcript.read(|messages| {
             let own = messages
                 .range(self.earlier.from)
@@ -750,8 +759,13 @@ impl<'a> LoopState<'a> {
         Ok(stops.then_some(EndReason::StopCondition))
     }
 
+    /// Returns the model calls of agents that have handed the conversation back.
+    fn handed(&self) -> u32 {
+        self.shared.as_ref().map_or(0, |shared| shared.handed)
+    }
+
     fn is_beyond_limit(&self) -> bool {
-        self.iterations + self.handed >= self.context.max_iterations()
+        self.iterations + self.handed() >= self.context.max_iterations()
     }
 
     /// Returns whether the next model call is beyond the limit, and no callback is asked about it.
@@ -811,52 +825,52 @@ impl<'a> LoopState<'a> {
         self.transcript.pause(self.iterations, usage);
         self.context.place().responded(self.request.messages());
         AgentResponse::of_run(self.transcript.ordered(), self.new_from, self.context)
-            .with_iterations(self.iterations - self.earlier.iterations + self.handed)
+            .with_iterations(self.iterations - self.earlier.iterations + self.handed())
             .with_end_reason(end)
     }
 }
 
-/// Returns the agents outside that the agent may transfer to.
-fn outside(
-    config: &LoopConfig,
-    rules: &LoopRules,
-    neighbours: Option<&Neighbours>,
-) -> Vec<TransferTarget> {
-    let Some(Neighbours { parent, peers }) = neighbours else {
-        return Vec::new();
-    };
-    let to_parent = config
-        .transfer_to_parent
-        .unwrap_or(rules.transfer_to_parent);
-    let to_peers = config.transfer_to_peers.unwrap_or(rules.transfer_to_peers);
-    let peers: &[_] = if to_peers { peers } else { &[] };
-    let parent = to_parent.then_some(parent);
-    parent.into_iter().chain(peers).cloned().collect()
-}
-
-/// Returns these tools with the one for transfers to the agent's own sub-agents and to these.
-fn with_outside(
-    config: &LoopConfig,
-    tools: ToolSet,
-    outside: &[TransferTarget],
-) -> Result<ToolSet> {
-    if outside.is_empty() {
-        return Ok(tools);
-    }
-    let own = transfer::targets(&config.sub_agents);
-    let mut targets: Vec<TransferTarget> = own.collect();
-    for target in outside {
-        // A sub-agent of its own is nearer.
-        if !targets.iter().any(|known| known.name == target.name) {
-            targets.push(target.clone());
+impl SharedConversation {
+    /// Returns it for an agent with this request; `None` for an agent alone.
+    fn of(config: &LoopConfig, rules: &LoopRules, request: &AgentRequest) -> Option<Box<Self>> {
+        let place = request.context().place();
+        let author = place.author(!config.sub_agents.is_empty())?;
+        let mut outside = Vec::new();
+        if let Some(neighbours) = &request.neighbours {
+            if config
+                .transfer_to_parent
+                .unwrap_or(rules.transfer_to_parent)
+            {
+                outside.push(neighbours.parent.clone());
+            }
+            if config.transfer_to_peers.unwrap_or(rules.transfer_to_peers) {
+                outside.extend_from_slice(&neighbours.peers);
+            }
+            // A sub-agent of its own is nearer.
+            let own = &config.sub_agents;
+            outside.retain(|target| own.iter().all(|agent| *agent.name() != *target.name));
         }
+        Some(Box::new(Self {
+            author,
+            outside,
+            handed: 0,
+        }))
     }
-    let Some(transfer) = transfer::tool(targets) else {
-        return Ok(tools);
-    };
-    tools.with(transfer).map_err(|invalid| {
-        Error::new(ErrorKind::InvalidRequest, invalid.to_string()).with_source(invalid)
-    })
+
+    /// Returns these tools with the one for transfers to all whom the agent may transfer to.
+    fn offered(&self, config: &LoopConfig, tools: ToolSet) -> Result<ToolSet> {
+        if self.outside.is_empty() {
+            return Ok(tools);
+        }
+        let own = transfer::targets(&config.sub_agents);
+        let targets = own.chain(self.outside.iter().cloned()).collect();
+        let Some(transfer) = transfer::tool(targets) else {
+            return Ok(tools);
+        };
+        tools.with(transfer).map_err(|invalid| {
+            Error::new(ErrorKind::InvalidRequest, invalid.to_string()).with_source(invalid)
+        })
+    }
 }
 
 /// Returns the event for what the calls of the agent have used since the last one.

@@ -22,6 +22,7 @@ mod run_context;
 mod scope;
 mod settings;
 mod tally;
+mod template;
 mod tool_call_scope;
 mod values;
 

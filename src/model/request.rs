@@ -55,7 +55,7 @@ impl ModelRequest {
     /// cache of the loop that the request belongs to.
     pub(crate) fn in_run(
         context: &RunContext,
-        instructions: Option<&Arc<str>>,
+        instructions: Option<Arc<str>>,
         messages: Messages,
         response_id: &MessageId,
         tools: &Arc<Vec<Arc<ToolDeclaration>>>,
@@ -63,7 +63,7 @@ impl ModelRequest {
         written: &Written,
     ) -> Self {
         Self {
-            instructions: instructions.cloned(),
+            instructions,
             messages,
             tools: tools.clone(),
             settings: settings.clone(),

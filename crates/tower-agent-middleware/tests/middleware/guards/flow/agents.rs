@@ -1,6 +1,8 @@
 //! Agents in agents: as tools, after a transfer, in teams.
 
 use serde_json::json;
+use tower_agent::callback::OthersTurns;
+use tower_agent::compat::Semantics;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest};
 use tower_agent_middleware::approval::{Approval, Decision};
@@ -165,27 +167,33 @@ async fn an_agent_without_the_guard_gives_an_answer_that_is_not_trusted() {
 }
 
 #[tokio::test]
-async fn a_transfer_takes_the_labels_along() {
-    for is_tainted in [true, false] {
-        let log = Log::default();
-        let second = ScriptedModel::new([pay_bob(), done()]);
-        let sub = assistant(&second, &log).name("second").build().unwrap();
-        let mut turns = vec![Turn::tool(
-            "transfer_to_agent",
-            json!({ "agent_name": "second" }),
-        )];
-        if is_tainted {
-            turns.insert(0, Turn::tool("read_mail", json!({})));
+async fn a_transfer_takes_the_labels_along_also_in_quotations() {
+    let read_mail = || Turn::tool("read_mail", json!({}));
+    let transfer = || Turn::tool("transfer_to_agent", json!({ "agent_name": "second" }));
+    for others in [OthersTurns::AsOwn, OthersTurns::Quoted] {
+        for is_tainted in [true, false] {
+            let log = Log::default();
+            let second = ScriptedModel::new([pay_bob(), done()]);
+            let sub = assistant(&second, &log).name("second").build().unwrap();
+            let mut turns = vec![transfer()];
+            if is_tainted {
+                turns.insert(0, read_mail());
+            }
+            let model = ScriptedModel::new(turns);
+            let mut semantics = Semantics::default();
+            semantics.run.others_turns = others;
+            let agent = assistant(&model, &log)
+                .semantics(semantics)
+                .sub_agent(sub)
+                .global_callbacks(with_agents())
+                .build()
+                .unwrap();
+            agent.run("?").await.unwrap();
+            second.assert_done();
+            let quotes = read(&second.requests()).contains("<quote");
+            assert_eq!(quotes, others == OthersTurns::Quoted);
+            assert_eq!(log.take().is_empty(), is_tainted, "{others:?}");
         }
-        let model = ScriptedModel::new(turns);
-        let agent = assistant(&model, &log)
-            .sub_agent(sub)
-            .global_callbacks(with_agents())
-            .build()
-            .unwrap();
-        agent.run("?").await.unwrap();
-        second.assert_done();
-        assert_eq!(log.take().is_empty(), is_tainted);
     }
 }
 

@@ -16,8 +16,8 @@ impl State {
     /// | `{{city}}` | `{city}`: it is no placeholder |
     /// | `${city}`, `\{city}`, `{"k": 1}`, `{a.b}`, `{}` | the same: what is no key in braces, or has a `$` or a `\` before it, stays |
     ///
-    /// A key consists of letters, digits and `_`, and does not begin with a digit. Values are put in
-    /// once: braces in a value are text.
+    /// A key consists of letters, digits and `_`, and does not begin with a digit. Values are put
+    /// in once: braces in a value are text.
     ///
     /// ```
     /// use serde_json::json;
