@@ -301,7 +301,7 @@ struct Refund {
 }
 
 /// Returns the amounts that the tool was called with, before and after an answer.
-async fn go(stack: &Stack) -> (Vec<i64>, Vec<i64>, usize) {
+async fn go(stack: &Stack, book: &Rulebook) -> (Vec<i64>, Vec<i64>, usize) {
     let made = Log::<i64>::default();
     let left = std::sync::atomic::AtomicU32::new(stack.fails);
     let log = made.clone();
@@ -318,17 +318,7 @@ async fn go(stack: &Stack) -> (Vec<i64>, Vec<i64>, usize) {
         }
     })
     .effect(Effect::Idempotent);
-    let worker = Agent::builder(ScriptedModel::new([])).name("worker");
-    let worker = worker.build().unwrap().into_tool("Works.");
-    let known = [tool.clone(), worker];
-    let book = Rulebook::builder()
-        .schema("s", SCHEMA)
-        .tools(&declarations(&known))
-        .principals(["User"], |_| Some(Principal::new("User", "ann")))
-        .rules("r", RULES)
-        .build()
-        .unwrap();
-    let agent = stack.build(stack.model(), &tool, &book);
+    let agent = stack.build(stack.model(), &tool, book);
     let paused = run(&agent, asked_by(&ANN)).await;
     let first = made.take();
     let mut events = paused.events.len();
@@ -341,7 +331,7 @@ async fn go(stack: &Stack) -> (Vec<i64>, Vec<i64>, usize) {
             false => Decision::reject("no"),
         };
         let answer = answered(response, &ANN, answer.into());
-        let agent = stack.build(ScriptedModel::always(Turn::from_text("done")), &tool, &book);
+        let agent = stack.build(ScriptedModel::always(Turn::from_text("done")), &tool, book);
         events += run(&agent, answer).await.events.len();
         second = made.take();
     }
@@ -350,8 +340,20 @@ async fn go(stack: &Stack) -> (Vec<i64>, Vec<i64>, usize) {
 
 #[test]
 fn no_forbidden_call_is_made_whatever_surrounds_the_rules() {
+    let tool = Tool::function("refund", "", |refund: Refund| refund.cents);
+    let tool = tool.effect(Effect::Idempotent);
+    let worker = Agent::builder(ScriptedModel::new([])).name("worker");
+    let worker = worker.build().unwrap().into_tool("Works.");
+    let known = [tool, worker];
+    let book = Rulebook::builder()
+        .schema("s", SCHEMA)
+        .tools(&declarations(&known))
+        .principals(["User"], |_| Some(Principal::new("User", "ann")))
+        .rules("r", RULES)
+        .build()
+        .unwrap();
     let mut runner = TestRunner::new(Config {
-        cases: sample(150, 20_000),
+        cases: sample(1_000, 20_000),
         ..cases(1)
     });
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -364,7 +366,7 @@ fn no_forbidden_call_is_made_whatever_surrounds_the_rules() {
         .run(&stack(), |stack| {
             // Two guards of the flow around one call are an error.
             prop_assume!(!stack.has_flow_twice());
-            let (first, second, events) = runtime.block_on(go(&stack));
+            let (first, second, events) = runtime.block_on(go(&stack, &book));
             prop_assert!(first.iter().all(|cents| *cents < FREE), "{first:?}");
             let bound = if stack.answer { ASKED } else { FREE };
             prop_assert!(second.iter().all(|cents| *cents < bound), "{second:?}");
