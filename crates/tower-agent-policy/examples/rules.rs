@@ -91,6 +91,9 @@ fn rulebook(tools: &[Tool]) -> Result<Rulebook, BoxError> {
     Ok(rules)
 }
 
+/// What happens, for whom, at which hour, and what the model calls.
+type Case<'a> = (&'a str, &'a User, i64, Vec<(&'a str, Value)>);
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {
     let ann = User {
@@ -105,7 +108,7 @@ async fn main() -> Result<(), BoxError> {
         let arguments = json!({ "order": order, "cents": cents });
         ("refund", arguments)
     };
-    let cases: [(&str, &User, i64, Vec<(&str, Value)>); 6] = [
+    let cases: [Case<'_>; 6] = [
         ("a small refund", &ann, 12, vec![refund("ann-1", 900)]),
         (
             "of somebody else's order",

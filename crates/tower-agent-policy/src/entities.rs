@@ -23,7 +23,7 @@ const MAX_KEPT: usize = 1024;
 ///
 /// A source is asked before each call, and says with a version whether anything has changed: what
 /// is kept is then used again. If it fails, or does not answer [in
-/// time](crate::PolicyBuilder::entities_timeout), the call is refused.
+/// time](crate::RulebookBuilder::entities_timeout), the call is refused.
 ///
 /// ```
 /// use serde_json::json;

@@ -1,6 +1,7 @@
 use std::fmt;
 
-/// What is wrong with rules, a schema or a declaration of a tool: every problem, not only the first.
+/// What is wrong with rules, a schema or a declaration of a tool: every problem, not only the
+/// first.
 ///
 /// Its text has a line for each, with the file and the line of the problem.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -326,9 +326,10 @@ async fn go(stack: &Stack, book: &Rulebook) -> (Vec<i64>, Vec<i64>, usize) {
     if let Ok(response) = &paused.result
         && !response.interrupts().is_empty()
     {
-        let answer = match stack.answer {
-            true => Decision::Approve,
-            false => Decision::reject("no"),
+        let answer = if stack.answer {
+            Decision::Approve
+        } else {
+            Decision::reject("no")
         };
         let answer = answered(response, &ANN, answer.into());
         let agent = stack.build(ScriptedModel::always(Turn::from_text("done")), &tool, book);
