@@ -90,6 +90,10 @@ pub struct Target {
     pub around: Vec<Wrapper>,
     /// The type of the model, or the name of the tool.
     pub name: String,
+    /// Whether the tool is [a part of how the agent
+    /// works](crate::tool::ToolDeclaration::part_of_loop).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_part_of_loop: bool,
 }
 
 impl Wrapper {
@@ -118,6 +122,7 @@ impl Target {
         Self {
             around: Wrapper::of_parts(layers.map(|layer| layer.names.clone()).collect()),
             name: tool.declaration().name().to_owned(),
+            is_part_of_loop: tool.declaration().is_part_of_loop(),
         }
     }
 

@@ -52,6 +52,7 @@ impl Outline {
                 model: Target {
                     around: self.around::<ModelRequest>(tree),
                     name: model.clone(),
+                    is_part_of_loop: false,
                 },
                 tool_concurrency: *tool_concurrency,
                 around_tools: self.around::<ToolRequest>(tree),

@@ -310,7 +310,7 @@ impl Rulebook {
         let known = || requests.tools.keys().map(|name| &**name);
         let mut problems = Vec::new();
         for name in &tools {
-            if requests.tools.contains_key(&**name) || PARTS_OF_LOOP.contains(&&**name) {
+            if requests.tools.contains_key(&**name) {
                 continue;
             }
             let problem = Problem::new(format!(
@@ -366,17 +366,7 @@ impl Rulebook {
     }
 }
 
-/// The tools with which agents of this workspace work, which rules leave out unless they are
-/// declared.
-const PARTS_OF_LOOP: [&str; 6] = [
-    "transfer_to_agent",
-    "search_tools",
-    "load_tools",
-    "look_back",
-    "show_result",
-    "ask_about",
-];
-
+/// Collects the tools of an agent and of those inside it, but for those with which agents work.
 fn collect_tools(explained: &Explanation, tools: &mut BTreeSet<String>) {
     match &explained.body {
         Explained::Loop {
@@ -384,7 +374,8 @@ fn collect_tools(explained: &Explanation, tools: &mut BTreeSet<String>) {
             sub_agents,
             ..
         } => {
-            tools.extend(own.iter().map(|tool| tool.name.clone()));
+            let own = own.iter().filter(|tool| !tool.is_part_of_loop);
+            tools.extend(own.map(|tool| tool.name.clone()));
             for agent in sub_agents {
                 collect_tools(agent, tools);
             }
