@@ -56,7 +56,7 @@
 //! | `action == Action::"result:refund"`, `action in Action::"results:all"` | whether the result of a call may be read |
 //! | `resource` | the tool, `Tool::"refund"`, with `effect`, `agent` and `others`; or [what the application says](RulebookBuilder::resources) |
 //! | `context.input` | the arguments, as the tool will get them |
-//! | `context.session` | `time`, `calls` of this tool in the run and `conversation_calls` before this one, `iteration`, the path of the `agent`, `streamed` |
+//! | `context.session` | `time` in UTC, `calls` of this tool in the run and `conversation_calls` before this one (attempts at one call count once), `iteration`, the path of the `agent`, `streamed` |
 //! | `context.flow` | with [`flow`](RulebookBuilder::flow): whether what the model had read is `untrusted`, which `arguments` are, and the `sources` |
 //! | `context.app` | what the [application adds](RulebookBuilder::attributes) |
 //! | `context.output` | of a result: its `text`, `is_error`, and its `value` if the tool's [output is declared](RulebookBuilder::output) |

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cedar_policy::{
     ActionConstraint, Effect, EntityUid, Policy, PolicyId, PolicySet, ResourceConstraint,
-    ValidationMode, Validator,
+    ValidationMode, ValidationWarning, Validator,
 };
 use serde_json::Value;
 
@@ -189,6 +189,8 @@ fn read(file: &str, text: &str, validator: &Validator) -> Result<Vec<Policy>, Ve
     problems.extend(
         checked
             .validation_warnings()
+            // A text of a business may well be in two alphabets.
+            .filter(|warning| !matches!(warning, ValidationWarning::MixedScriptString(_)))
             .map(|warning| Problem::of(file, text, warning)),
     );
     let mut numbered = BTreeMap::new();

@@ -97,6 +97,12 @@ fn a_wrong_rule_is_an_error_with_its_place_and_the_nearest_right_name() {
 }
 
 #[test]
+fn a_text_may_be_in_two_alphabets() {
+    let rules = "permit(principal, action == Action::\"refund\", resource)\nwhen { context.input.order == \"ООО Acme\" };";
+    assert_eq!(rulebook(rules).count(), 1);
+}
+
+#[test]
 fn every_problem_is_told_at_once() {
     let text = problems(
         "permit(principal, action == Action::\"a\", resource);\npermit(principal, action == Action::\"b\", resource);",
