@@ -458,9 +458,6 @@ async fn a_stream_leads_past_the_rules_as_well() {
             let mut stream = (way.build)(&world).stream(asked_by(&ANN));
             let mut decisions = Vec::new();
             while let Some(event) = stream.next().await {
-                if way.name == "a transfer" {
-                    eprintln!("{:?}", event.kind);
-                }
                 if let EventKind::Custom { name, value } = event.kind
                     && *name == *"policy"
                     && value["tool"] == "refund"
