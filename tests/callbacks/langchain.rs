@@ -188,7 +188,11 @@ async fn a_response_that_asks_again_is_followed_by_its_message_and_another_call(
         let texts: Vec<_> = response.new_messages().map(Message::text).collect();
         // The call of the tool was dropped, and nothing is left of the first response.
         assert_eq!(texts, ["Sure?", "oslo, i think.", "Sure?", "oslo."]);
-        assert!(response.new_messages().all(|it| it.role() != Role::Tool));
+        assert!(
+            response
+                .new_messages()
+                .all(|message| message.role() != Role::Tool)
+        );
         assert_eq!(model.requests().len(), 3);
         // A later run goes on from it.
         let ids: Vec<_> = response.new_messages().filter_map(Message::id).collect();
@@ -227,12 +231,13 @@ async fn a_sub_agent_inherits_the_order_of_callbacks_alone() {
     let trace = Trace::default();
     let inner = ScriptedModel::new([Turn::from_text("inside")]);
     let inner = Agent::builder(inner).name("inner").description("Works.");
-    let inner = ["A", "B"].into_iter().fold(inner, |it, name| {
+    let inner = ["A", "B"].into_iter().fold(inner, |inner, name| {
         let [before, after] = [">", "<"].map(|sign| {
             let trace = trace.clone();
             move || trace.push(format!("{name}{sign}"))
         });
-        it.on_model(before_model(move |_| before()))
+        inner
+            .on_model(before_model(move |_| before()))
             .on_model(after_model(move |_, _| after()))
     });
     let inner = inner.build().unwrap();

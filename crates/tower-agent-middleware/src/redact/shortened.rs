@@ -58,7 +58,6 @@ fn mailbox(text: &str) -> Option<String> {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use]
 pub fn hash(key: impl AsRef<[u8]>) -> impl Fn(&str, &str) -> String + Send + Sync + 'static {
     // The hash of the key has one length, so a key and a text cannot be another key and text.
     let keyed = Sha256::new_with_prefix(Sha256::digest(key));

@@ -220,7 +220,7 @@ impl Case {
             let ended = agent.run(request.with_state(state.clone())).await;
             seen.end(ended, &mut checkpoint);
         }
-        seen.messages = shown(&checkpoint.map_or(Messages::new(), |it| it.messages));
+        seen.messages = shown(&checkpoint.map_or(Messages::new(), |kept| kept.messages));
         seen.log = std::mem::take(&mut world.log.lock().unwrap());
         seen.requests = std::mem::take(&mut world.asked.lock().unwrap());
         seen.state = state.snapshot();

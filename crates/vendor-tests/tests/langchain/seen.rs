@@ -60,9 +60,10 @@ pub(super) fn shown(messages: &Messages) -> Vec<Value> {
 
 fn one(message: &Message) -> Vec<Value> {
     let results = message.tool_results().map(|result| {
-        let text = match result.is_error {
-            true => "error".to_owned(),
-            false => result.text(),
+        let text = if result.is_error {
+            "error".to_owned()
+        } else {
+            result.text()
         };
         json!(["tool", &*result.call_id, text])
     });
