@@ -84,9 +84,10 @@ impl<'a> Entrant<'a> {
             private.forget_calls();
         }
         // What the members of a parallel team say becomes part of the team's conversation.
-        let above = match self.scope.node.is_member {
-            true => self.caller.place().author_path(),
-            false => Arc::default(),
+        let above = if self.scope.node.is_member {
+            self.caller.place().author_path()
+        } else {
+            Arc::default()
         };
         self.scope.place = RecordPlace::opened(record, self.scope.node.name(), above);
     }
