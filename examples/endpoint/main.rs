@@ -6,8 +6,8 @@
 //! curl -N http://127.0.0.1:3000/chat -d 'what is 12.5% of 840, plus 17?'
 //! ```
 //!
-//! The answer is streamed as server-sent events. A run that fails before it has shown anything is
-//! a status of HTTP. A client that goes away cancels its run. A server that is told to stop lets its
+//! The answer is streamed as server-sent events. A run that fails before it has shown anything is a
+//! status of HTTP. A client that goes away cancels its run. A server that is told to stop lets its
 //! runs end for a while.
 //!
 //! It listens on 127.0.0.1, port 3000 or `PORT`. The model is the quickstart's stand-in.

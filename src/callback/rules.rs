@@ -74,8 +74,8 @@ pub struct CallbackRules {
     pub unwinds: bool,
     /// Layers are inside all callbacks of the agent, wherever they were registered; among
     /// themselves the first is the outermost. This is settled when the agent is built, so it holds
-    /// for rules that the agent has itself, and not for those that it inherits. Defaults to `false`:
-    /// a layer ends the band before it.
+    /// for rules that the agent has itself, and not for those that it inherits. Defaults to
+    /// `false`: a layer ends the band before it.
     pub layers_inside: bool,
     /// A response from a `before` takes effect. Defaults to `true`; otherwise it is ignored with a
     /// warning, unless it is [a guard's](super::Callback::is_guard).

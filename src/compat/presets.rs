@@ -87,9 +87,9 @@ impl Semantics {
     }
 
     /// Returns the semantics of the middleware of LangChain 1.x, as of 1.5: `after` runs in reverse
-    /// order, layers are inside all callbacks, whatever the order of registration, and a failed tool
-    /// ends the run. A response from `before_model` is its `jump_to` "end", or "tools" if it has
-    /// calls, [`then_ask`](crate::ModelResponse::then_ask) in `after_model` is "model", and
+    /// order, layers are inside all callbacks, whatever the order of registration, and a failed
+    /// tool ends the run. A response from `before_model` is its `jump_to` "end", or "tools" if it
+    /// has calls, [`then_ask`](crate::ModelResponse::then_ask) in `after_model` is "model", and
     /// [`Error::end_invocation`](crate::Error::end_invocation) is "end" anywhere.
     #[must_use]
     pub fn langchain() -> Self {

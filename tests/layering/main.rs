@@ -32,7 +32,7 @@ const FLOORS: &[&[&str]] = &[
     &["message"],
     &["conversation"],
     &["error"],
-    &["stream", "template"],
+    &["stream"],
     &["call", "context"],
     &["tool"],
     &["model"],
@@ -133,7 +133,8 @@ fn no_private_type_has_the_name_of_another() {
 }
 
 /// Public names that several crates have: the words of a protocol or of tower, a sealed trait's
-/// token, and what each engine has of its own. In any other case a reader has to ask which is meant.
+/// token, and what each engine has of its own. In any other case a reader has to ask which is
+/// meant.
 const SHARED: &[&str] = &[
     "Engine",
     "Event",

@@ -259,8 +259,8 @@ impl Engine {
     /// If the worker has not stopped, the journal refuses what it still writes, and it gives up the
     /// run at its next step: no step counts twice. What it was doing at that moment may be done
     /// twice, except by a mutating tool, about which the run asks: that it is to [run
-    /// again](tower_agent_durable::journal::UnfinishedStep::RunAgain) can only be said once the worker
-    /// has stopped.
+    /// again](tower_agent_durable::journal::UnfinishedStep::RunAgain) can only be said once the
+    /// worker has stopped.
     ///
     /// # Errors
     ///

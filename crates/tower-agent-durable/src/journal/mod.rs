@@ -53,8 +53,8 @@
 //! again; an agent without a journal does not make the call. [`RunAgain`](UnfinishedStep::RunAgain)
 //! makes it with the idempotency key that the question shows. As with every answer, resume each
 //! checkpoint only once. The answer is what the model reads as the result, so the question is [for
-//! the role](tower_agent::Interrupt::for_role) [`operator`](UnfinishedStep::ROLE): the servers of AG-UI
-//! and MCP do not take it from a client without that role.
+//! the role](tower_agent::Interrupt::for_role) [`operator`](UnfinishedStep::ROLE): the servers of
+//! AG-UI and MCP do not take it from a client without that role.
 //!
 //! If a run is started again, a model call that has failed is repeated. A tool call that has failed
 //! is not, since the model has read the error. An interrupt leaves its call open, as in any run.

@@ -17,9 +17,9 @@ pub(super) const MAX_ID: usize = 1024;
 
 /// Identifies a run in a journal: the run id of its request, and the user whom it belongs to.
 ///
-/// It is no [`ConversationKey`](tower_agent_conversations::ConversationKey): a conversation has many
-/// runs, and a run may have none, or a name that an engine knows before its conversation does. A run
-/// points to its conversation instead.
+/// It is no [`ConversationKey`](tower_agent_conversations::ConversationKey): a conversation has
+/// many runs, and a run may have none, or a name that an engine knows before its conversation does.
+/// A run points to its conversation instead.
 ///
 /// The user is part of the key, so that two users may give their runs the same id, and neither sees
 /// the other's. Take it from what the server knows, such as a login, and never from what the client

@@ -22,7 +22,7 @@ pub(crate) struct Clerk {
 }
 
 /// Returns the agents of all cases.
-pub(crate) fn clerks(journal: &(impl Journal + Clone)) -> Vec<Clerk> {
+pub(crate) fn clerks(journal: &impl Journal) -> Vec<Clerk> {
     let all = Case::ALL.into_iter();
     all.map(|case| {
         let (factor, paid) = (Arc::new(AtomicI64::new(1)), Paid::default());

@@ -49,7 +49,7 @@ pub(super) struct Part {
 /// The end of a part of a call.
 pub(super) enum Ended {
     Completed(ToolResponse),
-    Interrupted(Checkpoint),
+    Interrupted(Box<Checkpoint>),
     Failed(Error, RunContext),
 }
 
@@ -137,7 +137,7 @@ async fn run_agent(
     }?;
     match response.interrupts() {
         [] => Ok(Ended::Completed(ToolResponse::new(response.text()))),
-        _ => Ok(Ended::Interrupted(response.checkpoint())),
+        _ => Ok(Ended::Interrupted(Box::new(response.checkpoint()))),
     }
 }
 
@@ -178,10 +178,8 @@ async fn run_tool(
         Ok(response) => Ok(Ended::Completed(response)),
         Err(error) if error.kind() == ErrorKind::Interrupted => {
             let interrupts = error.interrupts();
-            Ok(Ended::Interrupted(paused(
-                interrupts,
-                context.private_state().snapshot(),
-            )?))
+            let checkpoint = paused(interrupts, context.private_state().snapshot())?;
+            Ok(Ended::Interrupted(Box::new(checkpoint)))
         }
         Err(error) => Err(error),
     }

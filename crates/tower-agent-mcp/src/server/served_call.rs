@@ -78,7 +78,7 @@ impl<'a> ServedCall<'a> {
         loop {
             let checkpoint = match self.part().await {
                 Ended::Completed(response) => return Ok(content::result(&response).into()),
-                Ended::Interrupted(checkpoint) => checkpoint,
+                Ended::Interrupted(checkpoint) => *checkpoint,
                 Ended::Failed(error, run) => {
                     return Ok(failed(self.failure_message.of(&error, &run)));
                 }

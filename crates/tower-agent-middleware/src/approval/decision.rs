@@ -10,9 +10,9 @@ use tower_agent::error::{Error, ErrorKind, Result};
 /// A person's decision about a tool call: the payload of its
 /// [`Resolution`](tower_agent::Resolution).
 ///
-/// As JSON it is an object with `approved`, plus `editedArgs`, `reason` or `result` where they apply.
-/// Anything else is rejected, including unknown fields and lists, so that neither a misspelt edit
-/// nor a bare `true` counts as an approval.
+/// As JSON it is an object with `approved`, plus `editedArgs`, `reason` or `result` where they
+/// apply. Anything else is rejected, including unknown fields and lists, so that neither a misspelt
+/// edit nor a bare `true` counts as an approval.
 ///
 /// ```
 /// use serde_json::json;

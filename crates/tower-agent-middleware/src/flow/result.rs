@@ -53,9 +53,10 @@ impl<'a> CallResult<'a> {
     pub(super) fn record(&self, response: &ToolResponse) -> Option<Vec<Part>> {
         let inside = noted_inside(self.request.context());
         let call = self.checked.label();
-        let whole = match self.is_of_callback(response) {
-            true => Label::unknown(),
-            false => self.label(&call, inside.as_ref()),
+        let whole = if self.is_of_callback(response) {
+            Label::unknown()
+        } else {
+            self.label(&call, inside.as_ref())
         };
         let shown = self.shown_label(&whole, response);
         let hides = match self.own_name() {
@@ -84,7 +85,8 @@ impl<'a> CallResult<'a> {
         self.set(Brought::shown(self.checked.context.clone()));
     }
 
-    /// Returns whether a callback has answered in place of a transfer, which has no words of its own.
+    /// Returns whether a callback has answered in place of a transfer, which has no words of its
+    /// own.
     fn is_of_callback(&self, response: &ToolResponse) -> bool {
         let declaration = self.request.declaration();
         declaration.is_some_and(|tool| tool.is_transfer()) && response.origin() != Origin::Service

@@ -380,17 +380,19 @@ fn put(point: Point, host: Host, seen: &Seen) -> Host {
             }
         })),
         BeforeModelAnswers => builder.on_model(before_model(move |request| {
-            match first(request.context()) {
-                true => Action::Respond(looks()),
-                false => Action::Continue,
+            if first(request.context()) {
+                Action::Respond(looks())
+            } else {
+                Action::Continue
             }
         })),
         AfterModelAnswers => builder.on_model(after_model(
-            move |request: &tower_agent::ModelRequest, _: &ModelResponse| match first(
-                request.context(),
-            ) {
-                true => Action::Respond(looks()),
-                false => Action::Continue,
+            move |request: &tower_agent::ModelRequest, _: &ModelResponse| {
+                if first(request.context()) {
+                    Action::Respond(looks())
+                } else {
+                    Action::Continue
+                }
             },
         )),
         ModelErrorFallsBack => builder
@@ -443,7 +445,7 @@ fn put(point: Point, host: Host, seen: &Seen) -> Host {
         MessagesOfTool => builder
             .tool(source(own, || ToolResponse::new("found")))
             .tool_result_messages(|answer: tower_agent::agent::ToolAnswer| {
-                let is_source = &*answer.call.name == MessagesOfTool.tool();
+                let is_source = *answer.call.name == *MessagesOfTool.tool();
                 is_source.then(|| vec![answer.default, Message::user(SECRET).with_id("mine")])
             }),
         Description => {
