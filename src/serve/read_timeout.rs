@@ -32,7 +32,7 @@ use crate::lock::lock;
 /// let mut pieces = ReadTimeout::new(stream::repeat("more"), Duration::from_secs(60));
 /// assert_eq!(pieces.next().await, Some(Ok("more")));
 ///
-/// tokio::time::sleep(Duration::from_secs(120)).await;
+/// tokio::time::sleep(Duration::from_secs(180)).await;
 /// assert!(pieces.next().await.is_some_and(|piece| piece.is_err()));
 /// assert_eq!(pieces.next().await, None);
 /// # }

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use tower_agent::message::Messages;
-use tower_agent::{Role, ToolResponse};
+use tower_agent::{Part, Role, ToolResponse};
 
 use crate::decide::{FlowFacts, Session};
 use crate::principal::Principal;
@@ -193,10 +193,21 @@ impl Case {
     #[must_use]
     pub fn result(mut self, response: &ToolResponse) -> Self {
         self.output = Some((
-            crate::guard::text_of(response),
+            text_of(response),
             response.is_error(),
             response.value().clone(),
         ));
         self
     }
+}
+
+/// Returns the text that a model reads of a response.
+pub(crate) fn text_of(response: &ToolResponse) -> String {
+    let mut text = String::new();
+    for part in response.parts() {
+        if let Part::Text(part) = part {
+            text.push_str(&part.text);
+        }
+    }
+    text
 }

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Callback, Outcome, Recovery};
 use tower_agent::error::{Error, ErrorKind, Result};
-use tower_agent::message::Part;
 use tower_agent::model::{ModelRequest, ModelResponse};
 use tower_agent::tool::{ToolRequest, ToolResponse};
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::flow::SeenCall;
 
 use crate::call_state::{CallState, GuardKey, Numbered, keep, kept};
+use crate::case::text_of;
 use crate::counts::{Counts, count, uncount};
 use crate::decide::{Facts, FlowFacts, Output, may_call};
 use crate::rulebook::Rulebook;
@@ -76,17 +76,6 @@ enum Answered {
     Approved,
     Edited,
     Rejected(ToolResponse),
-}
-
-/// Returns the text that a model reads of a response.
-pub(crate) fn text_of(response: &ToolResponse) -> String {
-    let mut text = String::new();
-    for part in response.parts() {
-        if let Part::Text(part) = part {
-            text.push_str(&part.text);
-        }
-    }
-    text
 }
 
 impl Guard {

@@ -173,6 +173,7 @@ mod error;
 mod guard;
 pub mod guide;
 mod principal;
+mod registered;
 mod rulebook;
 mod rules;
 mod ruling;

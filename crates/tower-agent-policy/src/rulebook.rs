@@ -9,7 +9,6 @@ use tower_agent::Agent;
 use tower_agent::BoxError;
 use tower_agent::agent::{Explained, Explanation};
 use tower_agent::call::{Extensions, Request};
-use tower_agent::callback::{Bundle, Callbacks};
 use tower_agent::tool::{ToolDeclaration, ToolRequest};
 use tower_agent_middleware::approval::Approval;
 
@@ -17,7 +16,6 @@ use crate::case::Case;
 use crate::decide::{Facts, Output, Session, may_call};
 use crate::entities::{EntitySource, Source, entities_of};
 use crate::error::{PolicyError, Problem, nearest};
-use crate::guard::{Calls, Innermost, Mode, Shown};
 use crate::principal::Principal;
 use crate::rules::Rules;
 use crate::ruling::{RefusalReason, Ruling};
@@ -81,49 +79,6 @@ impl Rulebook {
             app: None,
             ask_with: Box::new(|approval| approval),
             clock: Box::new(SystemTime::now),
-        }
-    }
-
-    /// Returns the callbacks that let a call through only if the rules allow it. Register them with
-    /// [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks), once for the whole tree
-    /// of agents.
-    #[must_use]
-    pub fn enforce(&self) -> Bundle {
-        self.bundle(Mode::Enforce)
-    }
-
-    /// Returns callbacks that report what the rules say of each call, and change nothing: calls are
-    /// made, results are shown, nobody is asked.
-    #[must_use]
-    pub fn observe(&self) -> Bundle {
-        self.bundle(Mode::Observe)
-    }
-
-    /// Returns the guard of one tool that no agent calls, such as one that an MCP server serves: a
-    /// layer around it.
-    ///
-    /// ```
-    /// use tower_agent::Tool;
-    /// use tower_agent_policy::Rulebook;
-    ///
-    /// fn guarded(refund: Tool, rules: &Rulebook) -> Tool {
-    ///     refund.layer(rules.layer())
-    /// }
-    /// ```
-    #[must_use]
-    pub fn layer(&self) -> Callbacks<ToolRequest> {
-        Callbacks::new()
-            .with(Calls::new(self.clone(), Mode::Enforce))
-            .with(Innermost::new(self.clone(), Mode::Enforce))
-    }
-
-    fn bundle(&self, mode: Mode) -> Bundle {
-        let bundle = Bundle::new()
-            .outermost_tool(Calls::new(self.clone(), mode))
-            .at_tool(Innermost::new(self.clone(), mode));
-        match mode {
-            Mode::Enforce => bundle.outermost_model(Shown(self.clone())),
-            Mode::Observe => bundle,
         }
     }
 

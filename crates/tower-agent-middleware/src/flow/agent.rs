@@ -58,6 +58,7 @@ impl Asked {
     }
 
     /// Records that messages of a response were shortened: each with the message as it was.
+    #[cfg(feature = "redact")]
     pub(super) fn note_shortened(&self, messages: impl IntoIterator<Item = (Message, Message)>) {
         lock(&self.shortened).extend(messages);
     }

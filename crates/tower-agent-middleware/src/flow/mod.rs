@@ -191,10 +191,10 @@ pub use self::question::FlowAnswer;
 pub use self::rules::Rule;
 pub use self::seen::SeenCall;
 pub use self::settings::OnViolation;
-pub(crate) use self::vouch::{
-    is_guarded, note_shortened, note_shortened_answer, note_shortened_response, note_stands_for,
-};
+pub(crate) use self::vouch::{is_guarded, note_shortened, note_stands_for};
 pub use self::vouch::{label_answer, label_message};
+#[cfg(feature = "redact")]
+pub(crate) use self::vouch::{note_shortened_answer, note_shortened_response};
 
 use self::agent::{InnermostAgent, OutermostAgent, label_of_answer};
 use self::book::Book;

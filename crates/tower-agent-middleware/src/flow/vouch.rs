@@ -1,9 +1,11 @@
 //! Labels of messages that callbacks add to a request.
 
+#[cfg(feature = "redact")]
 use tower_agent::AgentRequest;
 use tower_agent::message::Message;
 use tower_agent::model::{ModelRequest, ModelResponse};
 
+#[cfg(feature = "redact")]
 use super::agent::Asked;
 use super::label::Label;
 use super::reading::Reading;
@@ -97,6 +99,7 @@ pub fn label_answer(request: &ModelRequest, answer: &ModelResponse, label: Label
 
 /// Records that a callback of this crate has hidden a part of a model's answer, and added nothing
 /// but words of its own.
+#[cfg(feature = "redact")]
 pub(crate) fn note_shortened_response(request: &ModelRequest, earlier: &Message, now: &Message) {
     if let Some(reading) = request.extensions().get::<Reading>()
         && let Some(label) = reading.label_of_answer(earlier)
@@ -106,6 +109,7 @@ pub(crate) fn note_shortened_response(request: &ModelRequest, earlier: &Message,
 }
 
 /// Records the same of messages of an agent's response.
+#[cfg(feature = "redact")]
 pub(crate) fn note_shortened_answer(
     request: &AgentRequest,
     messages: impl IntoIterator<Item = (Message, Message)>,

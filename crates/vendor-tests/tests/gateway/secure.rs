@@ -1,17 +1,18 @@
 //! Tenants that are curious, and clients that take more than they give.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::connections::Limits;
 use crate::settings::{MockSettings, tenants};
 use crate::{mock, mocks, start, start_within};
 
-const SOON: Duration = Duration::from_millis(100);
+const SOON: Duration = Duration::from_secs(1);
 
 fn soon() -> Limits {
     Limits {
@@ -55,7 +56,10 @@ async fn the_counts_name_tenants_on_a_port_of_their_own_and_never_have_a_key() {
         assert_eq!(refused.status(), 401, "{unknown}");
         assert!(!refused.text().await.unwrap().contains("grace"));
     }
-    let counts = telemetry.text();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let metrics = format!("http://{}/metrics", listener.local_addr().unwrap());
+    tokio::spawn(axum::serve(listener, telemetry.app()).into_future());
+    let counts = reqwest::get(metrics).await.unwrap().text().await.unwrap();
     assert!(
         counts.contains(r#"{tenant="grace",outcome="done"} 1"#),
         "{counts}"
