@@ -72,6 +72,9 @@ impl Input {
                 message.remove("id");
             }
         }
+        // Objects keep the order of their keys if another crate of the program turns that feature
+        // on, and then what was removed has changed it.
+        data.sort_all_objects();
         let mut fingerprint = Fingerprint::default();
         for (part, value) in parts(&data) {
             // The checkpoint is the bulk of a request: its parts are hashed one by one, so that an
