@@ -13,6 +13,7 @@ use tower_agent::model::{ModelRequest, ModelResponse};
 use tower_agent::tool::{ToolRequest, ToolResponse};
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::flow::SeenCall;
+use tracing::field::debug;
 
 use crate::call_state::{CallState, GuardKey, Numbered, keep, kept};
 use crate::case::text_of;
@@ -356,29 +357,42 @@ impl Guard {
         {
             event["shadow"] = json!(shadow);
         }
-        if decision.is_none() && ruled.ruling.is_allowed() {
-            tracing::debug!(
-                call = context.call_path(),
-                tool = request.name(),
-                about,
-                policies = ?ruled.ruling.policies,
-                "rules allow a tool call"
-            );
-        } else {
+        self.trace(request, ruled, &event);
+        context.emit(NAME, event).await;
+    }
+
+    /// Leaves a span with the decision in the program's trace. It is a span of its own, since that
+    /// of the call begins further inside and a refused call has none, and one agent has many calls.
+    fn trace(&self, request: &ToolRequest, ruled: &Ruled, event: &Value) {
+        let ruling = &ruled.ruling;
+        let text = |key: &str| event[key].as_str();
+        let errors = (!ruling.errors.is_empty()).then(|| debug(&ruling.errors));
+        let shadow = event
+            .get("shadow")
+            .and_then(|shadow| shadow["decision"].as_str());
+        let span = tracing::info_span!(
+            "policy",
+            call = text("call"),
+            tool = request.name(),
+            about = text("about"),
+            decision = text("decision"),
+            why = text("why"),
+            policies = ?ruling.policies,
+            errors,
+            shadow,
+            set = ruled.number,
+            enforced = self.mode == Mode::Enforce,
+        );
+        if text("decision") == Some("allowed") {
+            return;
+        }
+        let detail = ruling.detail.as_deref();
+        span.in_scope(|| {
             tracing::info!(
-                call = context.call_path(),
-                tool = request.name(),
-                about,
-                decision = event["decision"].as_str(),
-                why = event["why"].as_str(),
-                policies = ?ruled.ruling.policies,
-                errors = ?ruled.ruling.errors,
-                detail = ruled.ruling.detail.as_deref().map(|text| text.escape_debug().to_string()),
-                enforced = self.mode == Mode::Enforce,
+                detail = detail.map(|text| text.escape_debug().to_string()),
                 "rules decide about a tool call"
             );
-        }
-        context.emit(NAME, event).await;
+        });
     }
 
     /// Tells the model which arguments a person has written.
@@ -538,8 +552,10 @@ impl Callback<ToolRequest> for Calls {
 impl Guard {
     fn name(&self) -> Cow<'static, str> {
         match self.mode {
+            // Nothing more: a call that waits for an answer is held by this name, and goes on with
+            // other rules in force.
             Mode::Enforce => NAME.into(),
-            Mode::Observe => "policy (observing)".into(),
+            Mode::Observe => format!("{NAME} (observing {})", self.book.in_words()).into(),
         }
     }
 }
@@ -639,7 +655,7 @@ impl Callback<ModelRequest> for Shown {
     }
 
     fn name(&self) -> Cow<'static, str> {
-        NAME.into()
+        format!("{NAME} (enforcing {})", self.0.in_words()).into()
     }
 
     fn is_guard(&self) -> bool {

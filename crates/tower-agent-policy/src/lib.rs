@@ -102,6 +102,10 @@
 //! the rules for calls are enough. Its text is withheld from the model, the user and every callback
 //! outside. Nobody is asked about a result.
 //!
+//! A tool that a client carries out itself, as over AG-UI, has no result here: the client sends it
+//! as a message of its own, and no rule is asked. Rules decide whether the client is to carry it
+//! out.
+//!
 //! # What a model sees
 //!
 //! Tools of which no call can be permitted to the principal, whatever the arguments, are left out
@@ -121,9 +125,16 @@
 //! # Seen
 //!
 //! Each decision is an event, [`Custom`](tower_agent::stream::EventKind::Custom) with the name
-//! `policy`, and a line of the program's log on the span of the agent: what was decided, by which
-//! policies, in which set, and no value. [`observe`](Rulebook::observe) does that alone, and a
+//! `policy`, and a span of `tracing` with the same name inside that of the agent: what was decided,
+//! by which policies, in which set, and no value. A decision other than to allow is a line of the
+//! program's log in that span as well. [`observe`](Rulebook::observe) does that alone, and a
 //! [shadow set](RulebookBuilder::shadow_rules) says beside it what another set would decide.
+//!
+//! [`explain_for`](tower_agent::Agent::explain_for) names the guard around the model with its mode
+//! and how many rules are in force, such as `policy (enforcing 20 rules)`, and
+//! [`explain`](tower_agent::Agent::explain) with how many were when the agent was built. A guard
+//! that only observes has this name around the tools.
+//!
 //! [`Rulebook::decide`] answers for a [`Case`] without an agent, and [`Rulebook::not_allowed`] for
 //! the calls of conversations and recordings.
 //!

@@ -152,6 +152,14 @@ impl Rulebook {
         self.in_force().rules.count()
     }
 
+    /// Returns how many rules are in force, for the names of callbacks.
+    pub(crate) fn in_words(&self) -> String {
+        match self.count() {
+            1 => "1 rule".to_owned(),
+            count => format!("{count} rules"),
+        }
+    }
+
     /// Decides about a call that is described, without an agent: for tests of rules, and for
     /// questions about calls of the past.
     ///

@@ -7,6 +7,7 @@ mod flow;
 mod loading;
 mod matrix;
 mod results;
+mod seen;
 mod shown;
 mod sources;
 mod stacks;
