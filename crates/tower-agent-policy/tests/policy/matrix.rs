@@ -3,26 +3,33 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::log::Log;
 use tower_agent::agent::ToolAnswer;
 use tower_agent::callback::{before_tool, on_tool_error, wrap_tool};
-use tower_agent::stream::EventKind;
+use tower_agent::stream::{EventKind, Observations};
 use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
-    Agent, AgentRequest, BoxError, Effect, EndReason, Recovery, Request, Tool, ToolRequest,
-    ToolResponse, ToolSet,
+    Agent, AgentRequest, BoxError, Effect, EndReason, Error, ErrorKind, Message, Recovery, Request,
+    Tool, ToolRequest, ToolResponse, ToolSet,
 };
+use tower_agent_agui::{self as agui, AgUi, RunAgentInput};
+use tower_agent_durable::Sqlite;
+use tower_agent_durable::journal::Durable;
 use tower_agent_mcp::client::McpClient;
 use tower_agent_mcp::server::McpServer;
+use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::flow::{Flow, Hide, ToolFlow};
+use tower_agent_middleware::hedge::HedgeLayer;
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::tool_search::ToolSearch;
 use tower_agent_policy::{Principal, Rulebook};
 
-use crate::world::{ANN, SCHEMA, Seen, answered, asked_by, declarations, run};
+use crate::world::{ANN, SCHEMA, Seen, answered, asked_by, decided, declarations, listen, run};
 
 /// What the rules say, by the amount.
 const RULES: &str = r#"
@@ -62,18 +69,11 @@ impl World {
         let worker = Agent::builder(ScriptedModel::new([])).name("worker");
         let worker = worker.build().unwrap().into_tool("Works.");
         let all = [refund(&log, &failures), amount(&log), worker];
-        let book = Rulebook::builder()
-            .schema("shop.cedarschema", SCHEMA)
-            .tools(&declarations(&all))
-            .principals(["User"], |_| Some(Principal::new("User", "ann")))
-            .rules("shop.cedar", RULES)
-            .build()
-            .unwrap();
         Self {
             log,
             failures,
             cents,
-            book,
+            book: book(&declarations(&all), RULES),
         }
     }
 
@@ -95,6 +95,17 @@ impl World {
             .tool(self.refund())
             .global_callbacks(self.book.enforce())
     }
+}
+
+/// Returns the rulebook about these tools.
+fn book(tools: &[Arc<ToolDeclaration>], rules: &str) -> Rulebook {
+    Rulebook::builder()
+        .schema("shop.cedarschema", SCHEMA)
+        .tools(tools)
+        .principals(["User"], |_| Some(Principal::new("User", "ann")))
+        .rules("shop.cedar", rules)
+        .build()
+        .unwrap()
 }
 
 fn refund(log: &Log, failures: &Arc<AtomicU32>) -> Tool {
@@ -154,7 +165,7 @@ const WAYS: &[Way] = &[
             let retry = CallRetryLayer::new()
                 .max_attempts(2)
                 .retry_if(|_| true)
-                .backoff(std::time::Duration::ZERO, std::time::Duration::ZERO);
+                .backoff(Duration::ZERO, Duration::ZERO);
             world.agent().tool_layer(retry).build().unwrap()
         },
         calls: 2,
@@ -248,6 +259,33 @@ const WAYS: &[Way] = &[
         calls: 1,
     },
     Way {
+        name: "a model that is asked twice",
+        build: |world| {
+            let call = Turn::tool("refund", world.call());
+            let slow = [Turn::pending(), call, Turn::from_text("done")];
+            Agent::builder(ScriptedModel::new(slow))
+                .model_layer(HedgeLayer::new(Duration::from_secs(1)))
+                .tool(world.refund())
+                .global_callbacks(world.book.enforce())
+                .build()
+                .unwrap()
+        },
+        calls: 1,
+    },
+    Way {
+        name: "a model in place of another",
+        build: |world| {
+            let busy = Error::new(ErrorKind::Overloaded, "busy");
+            let busy = ScriptedModel::always(Turn::error(busy));
+            Agent::builder(Fallback::new(busy).or(world.model()))
+                .tool(world.refund())
+                .global_callbacks(world.book.enforce())
+                .build()
+                .unwrap()
+        },
+        calls: 1,
+    },
+    Way {
         name: "an agent as a tool",
         build: |world| {
             let worker = Agent::builder(world.model()).name("worker");
@@ -281,13 +319,7 @@ const WAYS: &[Way] = &[
             });
             // It is no agent's tool, so the rules know it by its own declaration.
             let known = [tool.clone(), world.refund()];
-            let book = Rulebook::builder()
-                .schema("s", SCHEMA)
-                .tools(&declarations(&known))
-                .principals(["User"], |_| Some(Principal::new("User", "ann")))
-                .rules("r", RULES)
-                .build()
-                .unwrap();
+            let book = book(&declarations(&known), RULES);
             Agent::builder(ScriptedModel::new([
                 Turn::tool("worker", json!({ "request": "?" })),
                 Turn::from_text("done"),
@@ -396,12 +428,20 @@ fn boss(world: &World) -> tower_agent::AgentBuilder {
     .global_callbacks(world.book.enforce())
 }
 
+/// What is decided about a call of each amount.
+const DECISIONS: [(i64, &str); 5] = [
+    (1, "allowed small"),
+    (2, "refused: forbidden two"),
+    (3, "refused: rule_failed"),
+    (4, "asked asks"),
+    (5, "refused: not_permitted"),
+];
+
 /// Returns the decisions about refunds.
-fn about_refunds(seen: &Seen) -> Vec<String> {
+fn about_refunds(events: &[Value]) -> Vec<String> {
     let refunds = Seen {
-        result: Err(tower_agent::Error::abort("unused")),
-        events: seen
-            .events
+        result: Err(Error::abort("unused")),
+        events: events
             .iter()
             .filter(|event| event["tool"] == "refund" && event["enforced"] == true)
             .cloned()
@@ -410,16 +450,10 @@ fn about_refunds(seen: &Seen) -> Vec<String> {
     refunds.decisions()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn each_way_to_a_call_leads_past_the_rules() {
     for way in WAYS {
-        for (cents, decision) in [
-            (1, "allowed small"),
-            (2, "refused: forbidden two"),
-            (3, "refused: rule_failed"),
-            (4, "asked asks"),
-            (5, "refused: not_permitted"),
-        ] {
+        for (cents, decision) in DECISIONS {
             let world = World::new(cents);
             let agent = (way.build)(&world);
             let seen = run(&agent, asked_by(&ANN)).await;
@@ -430,7 +464,7 @@ async fn each_way_to_a_call_leads_past_the_rules() {
                 .filter(|made| **made == format!("refund {cents}"));
             let expected = if cents == 1 { way.calls } else { 0 };
             assert_eq!(effects.count(), expected, "{place}: {made:?}");
-            let decisions = about_refunds(&seen);
+            let decisions = about_refunds(&seen.events);
             assert!(
                 decisions.last().is_some_and(|last| last == decision),
                 "{place}: {decisions:?}"
@@ -450,7 +484,7 @@ async fn each_way_to_a_call_leads_past_the_rules() {
 }
 
 /// The same, for a consumer that reads a stream.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_stream_leads_past_the_rules_as_well() {
     for way in WAYS {
         for (cents, decision) in [(1, "allowed"), (2, "refused"), (3, "refused"), (4, "asked")] {
@@ -535,40 +569,217 @@ async fn the_value_of_a_reference_is_decided_about() {
     .build()
     .unwrap();
     let seen = run(&agent, asked_by(&ANN)).await;
-    assert_eq!(about_refunds(&seen), ["refused: forbidden two"]);
+    assert_eq!(about_refunds(&seen.events), ["refused: forbidden two"]);
     assert!(world.log.take().is_empty());
 }
 
-/// A tool of an MCP server, and an agent that is one.
+/// Connects to a server in memory.
+async fn connected(server: McpServer) -> McpClient {
+    let client = McpClient::stream(move || {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let server = server.clone();
+        tokio::spawn(async move { server.serve(ours).await });
+        async move { Ok(theirs) }
+    });
+    client.name("bank").connect().await.unwrap()
+}
+
 #[tokio::test]
-async fn what_comes_over_mcp_is_decided_about() {
-    for (cents, calls) in [(1, 1), (2, 0), (3, 0), (5, 0)] {
+async fn a_tool_of_an_mcp_server_is_decided_about() {
+    for (cents, decision) in DECISIONS {
         let world = World::new(cents);
         let server = McpServer::builder("bank", "1").tool(world.refund());
-        let server = server.build().unwrap();
-        let client = McpClient::stream(move || {
-            let (ours, theirs) = tokio::io::duplex(1 << 16);
-            let server = server.clone();
-            tokio::spawn(async move { server.serve(ours).await });
-            async move { Ok(theirs) }
-        });
-        let client = client.name("bank").connect().await.unwrap();
+        let client = connected(server.build().unwrap()).await;
         let tools = client.tools().await;
-        let known: Vec<_> = declarations(&tools);
-        let book = Rulebook::builder()
-            .schema("s", SCHEMA)
-            .tools(&known)
-            .principals(["User"], |_| Some(Principal::new("User", "ann")))
-            .rules("r", RULES)
-            .build()
-            .unwrap();
         let agent = Agent::builder(world.model())
+            .global_callbacks(book(&declarations(&tools), RULES).enforce())
             .tools(tools)
-            .global_callbacks(book.enforce())
             .build()
             .unwrap();
         let seen = run(&agent, asked_by(&ANN)).await;
-        assert_eq!(world.log.take().len(), calls, "{:?}", seen.decisions());
-        assert_eq!(seen.decisions().len(), 1);
+        assert_eq!(about_refunds(&seen.events), [decision]);
+        assert_eq!(world.log.take().len(), usize::from(cents == 1));
+    }
+}
+
+/// The rules are the server's, and whoever connects knows nothing of them.
+#[tokio::test]
+async fn an_agent_behind_an_mcp_server_is_decided_about() {
+    for (cents, decision) in DECISIONS {
+        let world = World::new(cents);
+        let (listening, mut heard) = listen();
+        let worker = world.agent().name("worker").global_callbacks(listening);
+        let server = McpServer::builder("bank", "1").agent(worker.build().unwrap());
+        let client = connected(server.build().unwrap()).await;
+        let caller = Agent::builder(ScriptedModel::new([
+            Turn::tool("worker", json!({ "request": "?" })),
+            Turn::from_text("told"),
+        ]));
+        let caller = caller.tools(client.tools().await).build().unwrap();
+        let response = caller.run("?").await.unwrap();
+        let mut results = response.messages().iter().flat_map(Message::tool_results);
+        let expected = match cents {
+            4 => "interrupted: this call waits for somebody with the role `support`",
+            _ => "done",
+        };
+        assert_eq!(results.next().unwrap().text(), expected);
+        assert_eq!(about_refunds(&decided(&mut heard)), [decision]);
+        assert_eq!(world.log.take().len(), usize::from(cents == 1));
+    }
+}
+
+/// A page that declares a tool of its own, for refunds.
+struct Page {
+    server: AgUi,
+    model: ScriptedModel,
+    heard: Observations,
+}
+
+impl Page {
+    fn new(cents: i64, rules: &str) -> Self {
+        let world = World::new(cents);
+        let declared = ToolDeclaration::new("refund", "Pays back.")
+            .with_arguments::<Refund>()
+            .described_by_others();
+        let others = declarations(&[amount(&world.log)]);
+        let (listening, heard) = listen();
+        let model = world.model();
+        let agent = Agent::builder(model.clone())
+            .global_callbacks(book(&[others, vec![declared.into()]].concat(), rules).enforce())
+            .global_callbacks(listening)
+            .build()
+            .unwrap();
+        Self {
+            server: AgUi::new(agent),
+            model,
+            heard,
+        }
+    }
+
+    /// Asks for a run with these messages, and returns those that the page has then.
+    async fn run(&self, messages: Vec<agui::Message>) -> Vec<agui::Message> {
+        let parameters = json!({
+            "properties": { "cents": { "type": "integer" } },
+            "required": ["cents"],
+        });
+        let tool =
+            json!({ "name": "refund", "description": "Pays back.", "parameters": parameters });
+        let mut shown = agui::Conversation::new(messages.clone());
+        let mut input = RunAgentInput::new("t", format!("r{}", messages.len()), messages);
+        input.tools = vec![serde_json::from_value(tool).unwrap()];
+        let mut run = self.server.run(input).await.unwrap();
+        while let Some(event) = run.next().await {
+            shown.apply(&event);
+        }
+        shown.messages().to_vec()
+    }
+}
+
+/// Returns the calls that wait for the page.
+fn open_calls(messages: &[agui::Message]) -> Vec<Arc<str>> {
+    let calls = messages.iter().flat_map(agui::Message::tool_calls);
+    let mut open: Vec<_> = calls.map(|call| call.id.clone()).collect();
+    for message in messages {
+        if let agui::MessageKind::Tool { tool_call_id, .. } = &message.kind {
+            open.retain(|call| call != tool_call_id);
+        }
+    }
+    open
+}
+
+#[tokio::test]
+async fn a_clients_tool_is_decided_about() {
+    for (cents, decision) in DECISIONS {
+        let mut page = Page::new(cents, RULES);
+        let mut messages = page.run(vec![agui::Message::user("u", "?")]).await;
+        assert_eq!(about_refunds(&decided(&mut page.heard)), [decision]);
+        let open = open_calls(&messages);
+        let waits = messages
+            .iter()
+            .any(|message| matches!(message.kind, agui::MessageKind::Activity { .. }));
+        // Of one that waits for support the page is told so.
+        assert_eq!(
+            (open.len(), waits),
+            (usize::from(cents == 1 || cents == 4), cents == 4)
+        );
+        if cents == 1 {
+            messages.push(agui::Message::tool(
+                "result",
+                open[0].clone(),
+                "I have paid.",
+            ));
+            page.run(messages).await;
+            let read = page.model.requests()[1].messages().clone();
+            let read = read.iter().flat_map(Message::tool_results).next().unwrap();
+            assert_eq!(read.text(), "I have paid.");
+            assert!(decided(&mut page.heard).is_empty());
+        }
+    }
+}
+
+/// It is a message of the client, and comes from no call.
+#[tokio::test]
+async fn no_rule_is_asked_about_a_result_that_a_client_sends() {
+    let rules = format!(
+        r#"{RULES} @id("lies") forbid(principal, action == Action::"result:refund", resource);"#
+    );
+    let mut page = Page::new(1, &rules);
+    let mut messages = page.run(vec![agui::Message::user("u", "?")]).await;
+    assert_eq!(about_refunds(&decided(&mut page.heard)), ["allowed small"]);
+    let open = open_calls(&messages);
+    messages.push(agui::Message::tool("result", open[0].clone(), "paid"));
+    page.run(messages).await;
+    assert!(decided(&mut page.heard).is_empty());
+    let read = page.model.requests()[1].messages().clone();
+    assert_eq!(
+        read.iter()
+            .flat_map(Message::tool_results)
+            .next()
+            .unwrap()
+            .text(),
+        "paid"
+    );
+}
+
+/// A worker of an engine has the request from the journal, and goes on with the run.
+#[tokio::test]
+async fn a_run_that_a_worker_goes_on_with_is_decided_about() {
+    for (cents, decision) in DECISIONS {
+        let world = World::new(cents);
+        let database = Sqlite::in_memory().await.unwrap();
+        let agent = |turns: Vec<Turn>, listening| {
+            Agent::builder(ScriptedModel::new(turns))
+                .tool(world.refund())
+                .global_callbacks(Durable::new(database.clone()))
+                .global_callbacks(world.book.enforce())
+                .global_callbacks(listening)
+                .build()
+                .unwrap()
+        };
+        // The first process dies while its model thinks.
+        let (listening, _) = listen();
+        let first = agent(vec![Turn::pending()], listening);
+        let mut dying = Box::pin(first.run(asked_by(&ANN).with_run_id("run 1")));
+        while database.runs().get("run 1").await.is_err() {
+            assert!(futures::poll!(&mut dying).is_pending());
+        }
+        drop(dying);
+        let call = Turn::tool("refund", world.call());
+        let (listening, mut heard) = listen();
+        let worker = agent(vec![call, Turn::from_text("done")], listening);
+        let request = database.runs().request("run 1").await.unwrap();
+        let response = worker.run(request).await.unwrap();
+        assert_eq!(about_refunds(&decided(&mut heard)), [decision]);
+        assert_eq!(world.log.take().len(), usize::from(cents == 1));
+        // Delivered once more, to a worker whose model says nothing.
+        let (listening, mut heard) = listen();
+        let again = agent(vec![], listening);
+        let request = database.runs().request("run 1").await.unwrap();
+        let repeated = again.run(request).await.unwrap();
+        // One that waits is decided by the rules of now; what is stored is not decided again.
+        let asks = if cents == 4 { vec![decision] } else { vec![] };
+        assert_eq!(about_refunds(&decided(&mut heard)), asks);
+        assert_eq!(repeated.text(), response.text());
+        assert!(world.log.take().is_empty());
     }
 }

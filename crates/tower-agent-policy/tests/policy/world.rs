@@ -6,7 +6,7 @@ use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use test_support::log::Log;
 use tower_agent::callback::Bundle;
-use tower_agent::stream::{EventKind, observer};
+use tower_agent::stream::{EventKind, Observations, observer};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
@@ -132,9 +132,20 @@ impl Seen {
 
 /// Runs an agent, and listens.
 pub(crate) async fn run(agent: &Agent, request: AgentRequest) -> Seen {
-    let (ear, mut heard) = observer(1 << 16);
-    let listening = Bundle::new().observer(ear);
+    let (listening, mut heard) = listen();
     let result = agent.run(request.with_global_callbacks(listening)).await;
+    let events = decided(&mut heard);
+    Seen { result, events }
+}
+
+/// Returns callbacks that listen, and what they hear.
+pub(crate) fn listen() -> (Bundle, Observations) {
+    let (ear, heard) = observer(1 << 16);
+    (Bundle::new().observer(ear), heard)
+}
+
+/// Returns the events of the policy that have been heard.
+pub(crate) fn decided(heard: &mut Observations) -> Vec<Value> {
     let mut events = Vec::new();
     while let Some(Some(heard)) = heard.next().now_or_never() {
         if let EventKind::Custom { name, value } = heard.event.kind
@@ -143,7 +154,7 @@ pub(crate) async fn run(agent: &Agent, request: AgentRequest) -> Seen {
             events.push(value);
         }
     }
-    Seen { result, events }
+    events
 }
 
 pub(crate) fn asked_by(user: &User) -> AgentRequest {
