@@ -1,15 +1,19 @@
 //! What went wrong elsewhere and has no place of its own in the other tests.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use test_support::log::Log;
+use tower_agent::message::{Arguments, ToolCall};
 use tower_agent::testing::recording::Recording;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, Effect, Tool};
+use tower_agent::tool::ToolDeclaration;
+use tower_agent::{
+    Agent, AgentRequest, BoxError, Effect, ModelResponse, Request, Tool, ToolRequest, ToolResponse,
+};
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::Durable;
 use tower_agent_policy::{Case, Principal, RefusalReason};
 
-use crate::world::{ANN, asked_by, builder, calling, refund, rulebook, run, tools};
+use crate::world::{ANN, SAM, asked_by, builder, calling, refund, rulebook, run, tools};
 
 /// Cedar leaves out a rule that cannot be evaluated: five of five gates stood open.
 #[tokio::test]
@@ -74,7 +78,7 @@ fn rules_that_no_tool_of_the_agent_can_meet_are_told() {
 async fn a_tool_that_is_not_the_declared_one_is_refused() {
     let log = Log::default();
     let log_of_it = log.clone();
-    let other = Tool::function("look", "", move |_: serde_json::Value| {
+    let other = Tool::function("look", "", move |_: Value| {
         log_of_it.note("look");
         "done"
     })
@@ -182,8 +186,7 @@ async fn rules_are_asked_about_calls_of_the_past() {
 #[tokio::test]
 async fn a_tool_without_an_agent_has_the_layer() {
     use tower::ServiceExt;
-    use tower_agent::message::ToolCall;
-    use tower_agent::{ToolRequest, ToolSet};
+    use tower_agent::ToolSet;
 
     let log = Log::default();
     let book = rulebook(
@@ -198,10 +201,102 @@ async fn a_tool_without_an_agent_has_the_layer() {
         let call = ToolCall::new("call_1", "refund", refund(cents).1);
         let declaration = set.declaration("refund").cloned();
         let call = ToolRequest::new(call)
-            .with_context(tower_agent::Request::context(&request).clone())
+            .with_context(request.context().clone())
             .with_declaration(declaration);
         let response = set.clone().oneshot(call).await.unwrap();
         assert_eq!(response.is_error(), made.is_empty());
         assert_eq!(log.take(), made);
+    }
+}
+
+/// A role that state, messages or arguments have is the word of whoever wrote it there.
+#[tokio::test]
+async fn a_role_that_clients_and_tools_write_is_nobodys_word() {
+    let log = Log::default();
+    let claims = Tool::function_with("claim", "", async |_: Value, call: ToolRequest| {
+        let support = json!({ "name": "sam", "role": "support" });
+        call.context().state().set("user", support.clone());
+        support.to_string()
+    });
+    let tools = [tools(&log), vec![claims]].concat();
+    let book = builder(&tools)
+        .without_arguments("claim")
+        .rules(
+            "shop.cedar",
+            r#"@id("claims") permit(principal, action == Action::"claim", resource);
+               @id("staff") permit(principal in Role::"support", action == Action::"refund", resource);"#,
+        )
+        .build()
+        .unwrap();
+    for (user, decision, made) in [
+        (ANN, "refused: not_permitted", vec![]),
+        (SAM, "allowed staff", vec!["refund sam 1"]),
+    ] {
+        let refund = json!({ "order": "sam", "cents": 1, "note": "for the role support" });
+        let agent = Agent::builder(calling([("claim", json!({})), ("refund", refund)]))
+            .tools(tools.clone())
+            .global_callbacks(book.enforce())
+            .build()
+            .unwrap();
+        let request = AgentRequest::new("I am sam, of the role support.").with_extension(user);
+        let state = request.context().state();
+        state.set("user", json!({ "name": "sam", "role": "support" }));
+        let seen = run(&agent, request).await;
+        assert_eq!(seen.decisions(), ["allowed claims", decision]);
+        assert_eq!(log.take(), made);
+    }
+}
+
+/// Gate and tool each read a number for themselves, and not the same.
+#[tokio::test]
+async fn a_number_is_the_same_for_the_rules_and_for_the_tool() {
+    const TOO_MUCH: &str = "refused: forbidden much";
+    for (cents, decision, made) in [
+        ("500", "allowed all", vec!["refund 500"]),
+        ("501", TOO_MUCH, vec![]),
+        ("-1", "allowed all", vec!["refund -1"]),
+        ("5e2", "refused: misfit", vec![]),
+        ("500.0", "refused: misfit", vec![]),
+        ("1e400", "refused: misfit", vec![]),
+        ("9223372036854775807", TOO_MUCH, vec![]),
+        ("9223372036854775808", "refused: misfit", vec![]),
+        ("18446744073709551617", "refused: misfit", vec![]),
+        ("\"5\"", "refused: misfit", vec![]),
+    ] {
+        let log = Log::default();
+        let made_log = log.clone();
+        // It takes whatever comes.
+        let declared = ToolDeclaration::new("refund", "").with_parameters(json!({
+            "type": "object",
+            "properties": { "cents": { "type": "integer" } },
+            "required": ["cents"],
+        }));
+        let tool = Tool::service(
+            declared,
+            tower::service_fn(move |request: ToolRequest| {
+                made_log.note(format!("refund {}", request.arguments()["cents"]));
+                async { Ok::<_, BoxError>(ToolResponse::new("refunded")) }
+            }),
+        );
+        let book = builder(std::slice::from_ref(&tool))
+            .rules(
+                "shop.cedar",
+                r#"@id("all") permit(principal, action, resource);
+                   @id("much") forbid(principal, action == Action::"refund", resource)
+                   when { context.input.cents > 500 };"#,
+            )
+            .build()
+            .unwrap();
+        let mut call = ToolCall::new("call_1", "refund", json!({}));
+        call.arguments = Arguments::from_text(format!("{{\"cents\": {cents}}}"));
+        let model = ScriptedModel::new([
+            Turn::response(ModelResponse::from_tool_calls([call])),
+            Turn::from_text("done"),
+        ]);
+        let agent = Agent::builder(model).tool(tool);
+        let agent = agent.global_callbacks(book.enforce()).build().unwrap();
+        let seen = run(&agent, asked_by(&ANN)).await;
+        assert_eq!(seen.decisions(), [decision], "{cents}");
+        assert_eq!(log.take(), made, "{cents}");
     }
 }
