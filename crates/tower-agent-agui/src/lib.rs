@@ -27,7 +27,7 @@
 //! | system and developer messages with a new id | rejected unless the server [allows them](AgUiBuilder::allow_system_messages) |
 //! | user, system and developer messages whose ids the server knows | rejected if their content is another one |
 //! | messages of the agent whose ids the server knows | the server's version is used, whatever the client changed |
-//! | results of the client's tools, for calls that the server sent | accepted |
+//! | results of the client's tools, for calls that the server sent | accepted; rejected while somebody else is to say whether the call may be made |
 //! | results of the server's own tools | the server's version is used; rejected if there is none, unless the client has sent another one for the call since, or a user message |
 //! | tool messages that repeat the answer to an interrupt of their call, as CopilotKit sends them beside `resume` | ignored, also later; rejected if they say something else |
 //! | assistant and reasoning messages that the server does not know | rejected; dropped if they come from a run of the thread that broke off |

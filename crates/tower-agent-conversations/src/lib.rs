@@ -40,7 +40,7 @@
 //! | messages of the application with a new id | refused unless the server [allows them](Threads::allow_system_messages) |
 //! | messages of the user and the application whose ids the server knows | refused if their content is another one |
 //! | messages of the agent whose ids the server knows | the server's version is used, whatever the client changed |
-//! | results of the client's tools, for calls that the server sent | accepted |
+//! | results of the client's tools, for calls that the server sent | accepted; rejected while somebody else is to say whether the call may be made |
 //! | results of the server's own tools | the server's version is used; refused if there is none, unless the client has sent another one for the call since, or words of the user |
 //! | messages that look like the result of a call, and repeat the answer to its question, of the same input or an earlier one | ignored, as some front ends send both; refused if they say something else |
 //! | messages of the agent that the server does not know | refused; dropped if they come from a run of the thread that broke off |

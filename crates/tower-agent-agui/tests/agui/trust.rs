@@ -489,6 +489,48 @@ fn a_result_of_the_pages_own_tool_cannot_be_changed_once_it_was_sent() {
     }
 }
 
+/// The page carries the tool out itself; what counts in the conversation is for the server to say.
+#[test]
+fn a_result_of_the_pages_own_tool_counts_once_the_call_is_allowed() {
+    for (how, keep) in keepers() {
+        let model = ScriptedModel::new([Turn::tool("pick", json!({})), Turn::from_text("Red.")]);
+        let agent = Agent::builder(model.clone())
+            .on_tool(Approval::when(|_| true).by_role("support"))
+            .build()
+            .unwrap();
+        let server = keep(AgUi::builder(agent)).build();
+        let mut page = FrontEnd::default();
+        let tools: Vec<_> =
+            serde_json::from_value(json!([{ "name": "pick", "description": "Picks." }])).unwrap();
+        let mut first = page.asks("Which one?");
+        first.tools = tools.clone();
+        runs_with(&mut page, &server, &[], first);
+        // It does not wait for support.
+        let mut early = page.input();
+        early.tools = tools.clone();
+        let picked = Message::tool("picked", page.call(0), "red");
+        early.messages.push(picked.clone());
+        let refusal = server.run_with_roles("ada", Roles::default(), early.clone());
+        let refusal = now(refusal).expect_err("it is early");
+        assert_eq!(refusal.kind(), InputErrorKind::Forbidden, "{how}");
+        assert!(refusal.message().contains("waits for"), "{how}: {refusal}");
+        assert_eq!(model.requests().len(), 1, "{how}");
+
+        // The question is still there, and its yes opens the call for the page.
+        let mut again = page.input();
+        again.tools = tools.clone();
+        runs_with(&mut page, &server, &["support"], again);
+        let mut yes = page.yes();
+        yes.tools = tools;
+        runs_with(&mut page, &server, &["support"], yes);
+        let mut late = page.input();
+        late.messages.push(picked);
+        let events = runs_with(&mut page, &server, &[], late);
+        assert_eq!(said(&events), "Red.", "{how}");
+        assert_eq!(results(&model), ["red"], "{how}");
+    }
+}
+
 #[tokio::test]
 async fn one_of_five_concurrent_resumes_runs() {
     let slow = Arc::new(FatedStore::slow());

@@ -3,11 +3,14 @@
 //! Some front ends answer a question about a call as the protocol says, and beside it with a
 //! message that looks like the result of the call. The answer counts; the message only repeats it.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 use tower_agent::error::{Resolution, ResolutionOutcome};
 use tower_agent::message::Part;
 
 use super::client::{ClientInput, ClientMessage};
+use super::rules::may_answer;
 use super::thread::Thread;
 
 /// The answers that a client may repeat: those of its input, and the earlier ones of a run that
@@ -15,6 +18,8 @@ use super::thread::Thread;
 pub(crate) struct Answers<'a> {
     thread: &'a Thread,
     given: &'a [Resolution],
+    /// The calls with questions that the sender may not answer.
+    for_others: HashSet<&'a str>,
 }
 
 /// Compares a message with the answers to the questions about its call.
@@ -29,11 +34,21 @@ pub(crate) enum Said {
 }
 
 impl<'a> Answers<'a> {
-    pub(crate) fn new<M: Clone>(thread: &'a Thread, input: &'a ClientInput<'_, M>) -> Self {
+    pub(crate) fn new<M: ClientMessage>(thread: &'a Thread, input: &'a ClientInput<'_, M>) -> Self {
+        let open = thread.open.iter();
+        let for_others = open.filter(|open| !may_answer(input, open));
         Self {
             thread,
             given: &input.answers,
+            for_others: for_others
+                .filter_map(|open| open.interrupt.call())
+                .collect(),
         }
+    }
+
+    /// Returns whether somebody else than the sender is to say whether a call may be made.
+    pub(crate) fn are_for_others(&self, call: &str) -> bool {
+        self.for_others.contains(call)
     }
 
     /// Compares a message that looks like the result of a call with the answers to the questions

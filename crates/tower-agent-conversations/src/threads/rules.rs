@@ -370,7 +370,10 @@ fn answered<M: ClientMessage>(
 }
 
 /// Returns whether the sender of an input is the party that answers.
-fn may_answer<M: ClientMessage>(input: &ClientInput<'_, M>, open: &OpenInterrupt) -> bool {
+pub(super) fn may_answer<M: ClientMessage>(
+    input: &ClientInput<'_, M>,
+    open: &OpenInterrupt,
+) -> bool {
     let is_user = !input.is_away;
     let answerer = &open.interrupt.answerer;
     (is_user || answerer.role().is_some()) && input.roles.may_answer(answerer)

@@ -380,6 +380,18 @@ impl<'a, M: ClientMessage> Sent<'a, M> {
                     repeats.insert(message.id().clone(), Repeat::new(result.call, true));
                     continue;
                 }
+                // A result would end the question, whose answer is not the client's.
+                (_, true) if answers.are_for_others(result.call) => {
+                    if !is_last_word(result) {
+                        continue;
+                    }
+                    let why = format!(
+                        "the call `{}` waits for the answer of somebody else: send its result once \
+                         it is allowed",
+                        result.call
+                    );
+                    return Err(Refusal::forbidden(part, why).into());
+                }
                 (_, true) => {}
             }
             if let Some(earlier) = answered.insert((calling, number), message) {
