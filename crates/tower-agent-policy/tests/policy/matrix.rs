@@ -656,18 +656,24 @@ impl Page {
         }
     }
 
-    /// Asks for a run with these messages, and returns those that the page has then.
-    async fn run(&self, messages: Vec<agui::Message>) -> Vec<agui::Message> {
+    /// Returns the input of a run with these messages.
+    fn input(messages: &[agui::Message]) -> RunAgentInput {
         let parameters = json!({
             "properties": { "cents": { "type": "integer" } },
             "required": ["cents"],
         });
         let tool =
             json!({ "name": "refund", "description": "Pays back.", "parameters": parameters });
-        let mut shown = agui::Conversation::new(messages.clone());
-        let mut input = RunAgentInput::new("t", format!("r{}", messages.len()), messages);
+        let run = format!("r{}", messages.len());
+        let mut input = RunAgentInput::new("t", run, messages.to_vec());
         input.tools = vec![serde_json::from_value(tool).unwrap()];
-        let mut run = self.server.run(input).await.unwrap();
+        input
+    }
+
+    /// Makes a run with these messages, and returns those that the page has then.
+    async fn run(&self, messages: &[agui::Message]) -> Vec<agui::Message> {
+        let mut shown = agui::Conversation::new(messages.to_vec());
+        let mut run = self.server.run(Self::input(messages)).await.unwrap();
         while let Some(event) = run.next().await {
             shown.apply(&event);
         }
@@ -691,7 +697,7 @@ fn open_calls(messages: &[agui::Message]) -> Vec<Arc<str>> {
 async fn a_clients_tool_is_decided_about() {
     for (cents, decision) in DECISIONS {
         let mut page = Page::new(cents, RULES);
-        let mut messages = page.run(vec![agui::Message::user("u", "?")]).await;
+        let mut messages = page.run(&[agui::Message::user("u", "?")]).await;
         assert_eq!(about_refunds(&decided(&mut page.heard)), [decision]);
         let open = open_calls(&messages);
         let waits = messages
@@ -702,18 +708,20 @@ async fn a_clients_tool_is_decided_about() {
             (open.len(), waits),
             (usize::from(cents == 1 || cents == 4), cents == 4)
         );
-        if cents == 1 {
-            messages.push(agui::Message::tool(
-                "result",
-                open[0].clone(),
-                "I have paid.",
-            ));
-            page.run(messages).await;
-            let read = page.model.requests()[1].messages().clone();
-            let read = read.iter().flat_map(Message::tool_results).next().unwrap();
-            assert_eq!(read.text(), "I have paid.");
-            assert!(decided(&mut page.heard).is_empty());
+        let Some(call) = open.first() else { continue };
+        messages.push(agui::Message::tool("result", call.clone(), "I have paid."));
+        if cents == 4 {
+            // Not even a page that has not waited goes on.
+            let refusal = page.server.run(Page::input(&messages)).await.unwrap_err();
+            assert_eq!(refusal.kind(), agui::InputErrorKind::Forbidden);
+            assert_eq!(page.model.requests().len(), 1);
+            continue;
         }
+        page.run(&messages).await;
+        let read = page.model.requests()[1].messages().clone();
+        let read = read.iter().flat_map(Message::tool_results).next().unwrap();
+        assert_eq!(read.text(), "I have paid.");
+        assert!(decided(&mut page.heard).is_empty());
     }
 }
 
@@ -724,11 +732,11 @@ async fn no_rule_is_asked_about_a_result_that_a_client_sends() {
         r#"{RULES} @id("lies") forbid(principal, action == Action::"result:refund", resource);"#
     );
     let mut page = Page::new(1, &rules);
-    let mut messages = page.run(vec![agui::Message::user("u", "?")]).await;
+    let mut messages = page.run(&[agui::Message::user("u", "?")]).await;
     assert_eq!(about_refunds(&decided(&mut page.heard)), ["allowed small"]);
     let open = open_calls(&messages);
     messages.push(agui::Message::tool("result", open[0].clone(), "paid"));
-    page.run(messages).await;
+    page.run(&messages).await;
     assert!(decided(&mut page.heard).is_empty());
     let read = page.model.requests()[1].messages().clone();
     assert_eq!(
