@@ -2,6 +2,10 @@
 //! without a rulebook.
 //!
 //! `cargo bench -p tower-agent-policy`
+//!
+//! `--row <rules> <runs>` makes so many runs with so many rules, at least 20, or with 0 without a
+//! rulebook: for callgrind, or a profiler. These are no rows of `benches/counts.json`, since Cedar
+//! turns on `preserve_order` of `serde_json`, which would change all others there.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -86,16 +90,33 @@ fn agent(rules: Option<&Rulebook>) -> Agent {
     agent.build().unwrap()
 }
 
+/// Makes a number of runs, after one to warm up.
+fn work_for(rules: &str, runs: &str) {
+    let rules: usize = rules.parse().unwrap();
+    let rules = rules.checked_sub(20).map(rulebook);
+    let agent = agent(rules.as_ref());
+    for _ in 0..=runs.parse().unwrap() {
+        run_of(&agent);
+    }
+}
+
+fn run_of(agent: &Agent) {
+    let run = agent.run(AgentRequest::new("?")).now_or_never().unwrap();
+    assert_eq!(black_box(run.unwrap()).text(), "done");
+}
+
 fn main() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if let [flag, rules, runs] = &arguments[..]
+        && flag == "--row"
+    {
+        return work_for(rules, runs);
+    }
     let case = || {
         let ann = Principal::new("User", "ann").within("Role", "r7");
         Case::new(ann, "refund", json!({ "order": "o-1", "cents": 5 }))
     };
     let (few, many) = (rulebook(0), rulebook(10_000));
-    let run_of = |agent: &Agent| {
-        let run = agent.run(AgentRequest::new("?")).now_or_never().unwrap();
-        assert_eq!(black_box(run.unwrap()).text(), "done");
-    };
     let mut runs = Vec::new();
     for (name, rules) in [
         ("a run without rules", None),
