@@ -20,7 +20,7 @@
 //! | a person must approve a tool call | [`approval`] |
 //! | content that a model reads must not decide what it does | [`flow`] |
 //! | model input or output must be checked | [`guardrail`] |
-//! | a model works on a task of many steps | [`todo`] |
+//! | a model works on a task of many steps | [`todo`](mod@todo) |
 //! | a tool does not exist yet, or must not be called | [`emulate`] |
 //! | tests must show what happens when a provider fails | [`chaos`] |
 //!
