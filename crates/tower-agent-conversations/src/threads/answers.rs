@@ -10,7 +10,6 @@ use tower_agent::error::{Resolution, ResolutionOutcome};
 use tower_agent::message::Part;
 
 use super::client::{ClientInput, ClientMessage};
-use super::rules::may_answer;
 use super::thread::Thread;
 
 /// The answers that a client may repeat: those of its input, and the earlier ones of a run that
@@ -36,7 +35,7 @@ pub(crate) enum Said {
 impl<'a> Answers<'a> {
     pub(crate) fn new<M: ClientMessage>(thread: &'a Thread, input: &'a ClientInput<'_, M>) -> Self {
         let open = thread.open.iter();
-        let for_others = open.filter(|open| !may_answer(input, open));
+        let for_others = open.filter(|open| !input.may_answer(&open.interrupt));
         Self {
             thread,
             given: &input.answers,

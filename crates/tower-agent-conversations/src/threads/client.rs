@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use tower_agent::error::Resolution;
+use tower_agent::error::{Interrupt, Resolution};
 use tower_agent::message::{Message, Messages, Part};
 
 use super::progress::RunProgress;
@@ -172,6 +172,13 @@ impl<'a, M: ClientMessage> ClientInput<'a, M> {
             is_away: false,
             sealed: Vec::new(),
         }
+    }
+
+    /// Returns whether the sender is the party that answers this question.
+    pub(super) fn may_answer(&self, question: &Interrupt) -> bool {
+        let is_user = !self.is_away;
+        let answerer = &question.answerer;
+        (is_user || answerer.role().is_some()) && self.roles.may_answer(answerer)
     }
 }
 

@@ -83,7 +83,7 @@ pub(crate) fn go_on<M: ClientMessage>(
         let why = "no question of this thread has expired";
         return Err(Refusal::new(RefusalKind::NotOpen, InputPart::Answers, why).into());
     }
-    let is_for_other = |open: &OpenInterrupt| !may_answer(input, open);
+    let is_for_other = |open: &OpenInterrupt| !input.may_answer(&open.interrupt);
     // A message that a client sends while somebody else is to answer must not close the question,
     // nor one that it sends before it has received the question.
     let is_asked = is_whole && !thread.open.is_empty();
@@ -330,7 +330,7 @@ fn answered<M: ClientMessage>(
     for (index, answer) in input.answers.iter().enumerate() {
         let id = &*answer.id;
         if let Some(open) = thread.open.iter().find(|open| *open.id == *id) {
-            if !may_answer(input, open) {
+            if !input.may_answer(&open.interrupt) {
                 let why =
                     format!("the interrupt `{id}` is for a role that this client does not have");
                 return Err(Refusal::forbidden(InputPart::Answer(index), why));
@@ -367,16 +367,6 @@ fn answered<M: ClientMessage>(
         }
     }
     Ok(answered)
-}
-
-/// Returns whether the sender of an input is the party that answers.
-pub(super) fn may_answer<M: ClientMessage>(
-    input: &ClientInput<'_, M>,
-    open: &OpenInterrupt,
-) -> bool {
-    let is_user = !input.is_away;
-    let answerer = &open.interrupt.answerer;
-    (is_user || answerer.role().is_some()) && input.roles.may_answer(answerer)
 }
 
 /// Returns whether an answer could allow a call.
