@@ -354,6 +354,12 @@ fn a_team() -> Agent {
 fn nothing_allocates_more_than_was_written_down() {
     let expected = counted::expected();
     let mut grown = Vec::new();
+    // Without them the counts are those of `benches/counts.rs`.
+    let margin = if objects_keep_their_order() {
+        0.1
+    } else {
+        counted::MARGIN
+    };
     for row in counted::rows() {
         let mut run = row.make();
         run();
@@ -363,7 +369,7 @@ fn nothing_allocates_more_than_was_written_down() {
         // The beginning of a run is counted with its deltas or messages, and allocates more in a
         // build without optimisations, most with telemetry.
         let slack = if row.per_run > 1 { 40.0 / per_run } else { 0.0 };
-        if counted > expected * (1.0 + counted::MARGIN) + slack {
+        if counted > expected * (1.0 + margin) + slack {
             grown.push(format!(
                 "{}: {counted} allocations, and {expected} in benches/counts.json",
                 row.name
@@ -371,6 +377,12 @@ fn nothing_allocates_more_than_was_written_down() {
         }
     }
     assert!(grown.is_empty(), "{grown:#?}");
+}
+
+/// Returns whether JSON objects keep the order of their keys, as another crate of the build may
+/// want: they allocate more then.
+fn objects_keep_their_order() -> bool {
+    json!({ "b": 0, "a": 0 }).to_string().starts_with("{\"b\"")
 }
 
 fn history(length: usize) -> Messages {

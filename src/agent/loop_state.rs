@@ -61,7 +61,6 @@ fn call(config: Arc<LoopConfig>, mut request: AgentRequest) -> BoxCallFuture<Age
 pub(super) struct LoopState<'a> {
     config: &'a LoopConfig,
     request: &'a AgentRequest,
-    context: &'a RunContext,
     rules: LoopRules,
     settings: Arc<Settings>,
     /// The agent's tools, and those of the run.
@@ -170,7 +169,6 @@ impl<'a> LoopState<'a> {
         let mut running = Self {
             config,
             request,
-            context,
             rules,
             settings,
             tools,
@@ -194,6 +192,11 @@ impl<'a> LoopState<'a> {
         Ok(running)
     }
 
+    // Not a field beside the request that has it: see `step`.
+    fn context(&self) -> &'a RunContext {
+        self.request.context()
+    }
+
     /// `added` are the results that were added to complete the conversation.
     async fn run(&mut self, added: &[(CallName, Message)]) -> Result<AgentResponse> {
         let mut other = self.begin(added).await?;
@@ -206,7 +209,7 @@ impl<'a> LoopState<'a> {
                 }
             }
             // Whatever callbacks and layers made of it.
-            if let Some(ending) = self.context.endings().ending::<AgentRequest>() {
+            if let Some(ending) = self.context().endings().ending::<AgentRequest>() {
                 return boxed(|| self.ended(&ending)).await;
             }
             if let Some(end) = std::mem::replace(&mut done, Ok(None))? {
@@ -227,7 +230,7 @@ impl<'a> LoopState<'a> {
                     // Recorded before the other agent runs: a resumed run must not ask this one
                     // again.
                     let from = self.transcript.read(Messages::len);
-                    self.context.place().give_turn(agent.name(), from);
+                    self.context().place().give_turn(agent.name(), from);
                     other = Some(agent);
                     continue;
                 }
@@ -274,14 +277,14 @@ impl<'a> LoopState<'a> {
 
     /// Begins the run. Returns the agent that continues, if it is another one.
     async fn begin(&mut self, added: &[(CallName, Message)]) -> Result<Option<&'a Agent>> {
-        if let Some(emitter) = &self.context.listeners().emitter {
+        if let Some(emitter) = &self.context().listeners().emitter {
             emitter
                 .begin(&self.transcript.messages(), self.new_from)
                 .await;
         }
-        self.context.listeners().tell_results(added).await;
+        self.context().listeners().tell_results(added).await;
         let agents = &self.config.sub_agents;
-        match whose_turn(self.context, agents, &self.transcript.messages()) {
+        match whose_turn(self.context(), agents, &self.transcript.messages()) {
             Ok(Some(index)) => return Ok(Some(&agents[index])),
             Ok(None) => {
                 if let Some(agent) = self.last_speaker() {
@@ -294,19 +297,19 @@ impl<'a> LoopState<'a> {
             }
             Err(error) => return Err(error),
         }
-        self.context.place().take_turn(self.earlier.from);
+        self.context().place().take_turn(self.earlier.from);
         Ok(None)
     }
 
     /// Returns the agent that has the conversation since an earlier turn, and gives the turn to it.
     fn last_speaker(&self) -> Option<&'a Agent> {
         let agents = &self.config.sub_agents;
-        let place = self.context.place();
+        let place = self.context().place();
         let is_begun = !matches!(place.turn(), WhoseTurn::Unknown);
         if agents.is_empty()
             || is_begun
             || self.rules.next_turn == NextTurn::Called
-            || self.context.scope().node.is_member()
+            || self.context().scope().node.is_member()
         {
             return None;
         }
@@ -429,12 +432,12 @@ impl<'a> LoopState<'a> {
         tally.add(&response);
         if *response.end_reason() != EndReason::Transferred || tally.waits() {
             let end = response.end_reason().clone();
-            return Ok(Some(tally.response(self.context, end)));
+            return Ok(Some(tally.response(self.context(), end)));
         }
         if let Some(shared) = &mut self.shared {
             shared.handed += response.iterations();
         }
-        let place = self.context.place();
+        let place = self.context().place();
         self.transcript = place.write_on(tally.messages().clone());
         place.take_turn(self.earlier.from);
         self.next = None;
@@ -522,7 +525,7 @@ impl<'a> LoopState<'a> {
     fn instructions(&self) -> Result<Option<Arc<str>>> {
         match (self.rules.placeholders, self.template()) {
             (Placeholders::Filled, Some(template)) => {
-                Ok(Some(self.context.state().fill(template)?.into()))
+                Ok(Some(self.context().state().fill(template)?.into()))
             }
             (_, instructions) => Ok(instructions.cloned()),
         }
@@ -536,7 +539,7 @@ impl<'a> LoopState<'a> {
             return messages;
         }
         let view = View {
-            agent: &self.context.place().author_path(),
+            agent: &self.context().place().author_path(),
             quotes,
             is_of_turn,
         };
@@ -697,7 +700,7 @@ impl<'a> LoopState<'a> {
                 .filter(|message| message.role() == Role::Assistant && message.author() == author);
             own.map(Message::text).collect()
         });
-        self.context.state().set(&**key, text);
+        self.context().state().set(&**key, text);
     }
 
     /// Gives a response its id: `id`, that of the attempt that shows it, or its own if it is a
@@ -736,7 +739,7 @@ impl<'a> LoopState<'a> {
     }
 
     fn waits(&self) -> bool {
-        !self.context.interrupts().is_empty()
+        !self.context().interrupts().is_empty()
     }
 
     fn stopped(&self, stop_when: &StopWhen) -> Result<Option<EndReason>> {
@@ -745,7 +748,7 @@ impl<'a> LoopState<'a> {
         }
         let messages = self.transcript.ordered();
         let progress = LoopProgress::new(
-            self.context,
+            self.context(),
             messages.arrived(),
             &self.earlier,
             self.iterations,
@@ -765,7 +768,7 @@ impl<'a> LoopState<'a> {
     }
 
     fn is_beyond_limit(&self) -> bool {
-        self.iterations + self.handed() >= self.context.max_iterations()
+        self.iterations + self.handed() >= self.context().max_iterations()
     }
 
     /// Returns whether the next model call is beyond the limit, and no callback is asked about it.
@@ -800,7 +803,7 @@ impl<'a> LoopState<'a> {
         if !self.waits() {
             self.close(ToolResult::AGENT_ENDED).await;
         }
-        let end = EndReason::in_run(self.context);
+        let end = EndReason::in_run(self.context());
         Ok(self.response(end))
     }
 
@@ -817,14 +820,14 @@ impl<'a> LoopState<'a> {
             results.push((name, result));
         }
         self.transcript.answer(&results);
-        self.context.listeners().tell_results(&results).await;
+        self.context().listeners().tell_results(&results).await;
     }
 
     fn response(&self, end: EndReason) -> AgentResponse {
-        let usage = self.earlier.usage + self.context.scope().tally.usage();
+        let usage = self.earlier.usage + self.context().scope().tally.usage();
         self.transcript.pause(self.iterations, usage);
-        self.context.place().responded(self.request.messages());
-        AgentResponse::of_run(self.transcript.ordered(), self.new_from, self.context)
+        self.context().place().responded(self.request.messages());
+        AgentResponse::of_run(self.transcript.ordered(), self.new_from, self.context())
             .with_iterations(self.iterations - self.earlier.iterations + self.handed())
             .with_end_reason(end)
     }
