@@ -1,8 +1,8 @@
 //! The semantics of other frameworks, beside the frameworks themselves.
 //!
-//! A program is a tree of agents whose models say what a case file tells them. A driver in Python
-//! runs it on the original, a test runs it here, and what happened must be the same, unless the
-//! case says with which row of the framework's page it differs.
+//! A program is a tree of agents, or one with middleware, whose models say what a case file tells
+//! them. A driver in Python runs it on the original, a test runs it here, and what happened must be
+//! the same, unless the case says with which row of the framework's page it differs.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -11,3 +11,5 @@
 )]
 
 mod adk;
+mod comparison;
+mod langchain;

@@ -196,7 +196,7 @@ pub(super) fn down(text: impl Into<String>) -> Error {
 
 impl Case {
     /// Runs the program here, one turn of the user after another.
-    pub(super) async fn run(&self) -> Seen {
+    pub(super) async fn run_here(&self) -> Seen {
         let world = World::default();
         let agent = self.agent(&world);
         let state = State::default();
