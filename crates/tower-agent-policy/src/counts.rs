@@ -24,6 +24,12 @@ pub(crate) fn count(context: &RunContext, tool: &str) -> Result<Counts, ValueTyp
     Ok(change(context, tool, 1))
 }
 
+/// Returns the number of calls of this tool so far: what the next one would see.
+pub(crate) fn counted(context: &RunContext, tool: &str) -> Result<Counts, ValueTypeError> {
+    begin_run(context)?;
+    Ok(change(context, tool, 0))
+}
+
 /// Takes a call back that was not made.
 pub(crate) fn uncount(context: &RunContext, tool: &str) {
     change(context, tool, -1);

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use cedar_policy::{
     Authorizer, Context, Decision, Entities, EntityUid, PolicyId, Request, RestrictedExpression,
 };
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
 
 use crate::entities::text_of;
@@ -323,29 +324,12 @@ impl Output<'_> {
 
 /// Returns a time as Cedar reads it, in UTC and to the millisecond.
 fn datetime(time: SystemTime) -> String {
-    let since = time.duration_since(UNIX_EPOCH);
     // A clock before 1970 is no clock: the epoch is as good.
-    let since = since.unwrap_or(Duration::ZERO);
-    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Days of eras of 400 years that begin in March, so that the day of a leap year is the last.
-    let day = days + 719_468;
-    let (era, day) = (day / 146_097, day % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (year, month) = if month < 10 {
-        (era * 400 + year, month + 3)
-    } else {
-        (era * 400 + year + 1, month - 9)
-    };
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
-        second / 3600,
-        second / 60 % 60,
-        second % 60,
-        since.subsec_millis(),
-    )
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let milliseconds = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+    // Cedar refuses the last time of the calendar, as it does any after the year 9999.
+    let time = DateTime::from_timestamp_millis(milliseconds).unwrap_or(DateTime::<Utc>::MAX_UTC);
+    time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 #[cfg(test)]

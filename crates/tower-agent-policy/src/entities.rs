@@ -176,7 +176,8 @@ impl Source {
             (Loaded::Unchanged, Some(kept)) if is_same(&kept) => Ok(kept.entities.clone()),
             // The run says something else about the principal than before.
             (Loaded::Unchanged, Some(kept)) => {
-                let (version, raw) = (kept.version.clone(), kept.raw.clone());
+                let version = kept.version.clone();
+                let raw = kept.raw.clone();
                 self.keep(key, principal, version, raw, kept.loaded_at, requests)
             }
             (Loaded::Unchanged, None) => Err(

@@ -17,7 +17,7 @@ use tracing::field::debug;
 
 use crate::call_state::{CallState, GuardKey, Numbered, keep, kept};
 use crate::case::text_of;
-use crate::counts::{Counts, count, uncount};
+use crate::counts::{Counts, counted};
 use crate::decide::{Facts, FlowFacts, Output, may_call};
 use crate::rulebook::Rulebook;
 use crate::rules::Rules;
@@ -303,8 +303,7 @@ impl Guard {
             None => request.arguments().clone(),
         };
         // A result is no call: it sees the numbers of the next one.
-        let counts = count(request.context(), request.name())?;
-        uncount(request.context(), request.name());
+        let counts = counted(request.context(), request.name())?;
         let ruled = self.rule(request, &arguments, counts, Some(output)).await;
         self.tell(request, &ruled, None, true).await;
         let is_refused = self.mode == Mode::Enforce && !ruled.ruling.is_allowed();
@@ -320,8 +319,7 @@ impl Guard {
 
     /// Decides about a response that came before anything could be decided about the call.
     async fn judge_answered(&self, request: &ToolRequest) -> Result<Option<String>> {
-        let counts = count(request.context(), request.name())?;
-        uncount(request.context(), request.name());
+        let counts = counted(request.context(), request.name())?;
         let mut ruled = self.rule(request, request.arguments(), counts, None).await;
         // Nobody can be asked about a call that is over.
         if !ruled.ruling.is_allowed() && ruled.ruling.refusal().is_none() {

@@ -96,7 +96,7 @@ async fn rules_about_calls_alone_say_nothing_about_results() {
     assert_eq!(seen.events.len(), 1);
 }
 
-/// Whoever writes it last: a callback further outside, or the messages that are shown.
+/// The last writer: a callback further outside, or the messages that are shown.
 #[tokio::test]
 async fn what_others_make_of_a_result_is_decided_as_well() {
     let book = rules().build().unwrap();
