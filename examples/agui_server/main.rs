@@ -15,6 +15,7 @@ mod app;
 mod local;
 mod notes;
 mod offline;
+mod port;
 mod session;
 
 // The arithmetic is the quickstart's, and the end is the shop's.
@@ -31,7 +32,6 @@ mod terminated;
 #[path = "../quickstart/tools.rs"]
 mod tools;
 
-use std::env;
 use std::net::Ipv4Addr;
 
 use tokio::net::TcpListener;
@@ -42,12 +42,7 @@ use self::offline::Offline;
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let port = match env::var("PORT") {
-        Ok(port) => port
-            .parse()
-            .map_err(|error| format!("PORT is `{port}`: {error}"))?,
-        Err(_) => 3000,
-    };
+    let port = port::port()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
     let address = listener.local_addr()?;
     let agent = match server::model()? {

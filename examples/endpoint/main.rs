@@ -15,7 +15,9 @@
 mod chat;
 mod service;
 
-// The arithmetic is the quickstart's, and the end is the shop's.
+// The arithmetic is the quickstart's, the port is the AG-UI server's, and the end is the shop's.
+#[path = "../agui_server/port.rs"]
+mod port;
 #[path = "../quickstart/script.rs"]
 mod script;
 #[path = "../shop/terminated.rs"]
@@ -23,7 +25,6 @@ mod terminated;
 #[path = "../quickstart/tools.rs"]
 mod tools;
 
-use std::env;
 use std::net::Ipv4Addr;
 
 use tokio::net::TcpListener;
@@ -31,12 +32,7 @@ use tower_agent::{Agent, BoxError};
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let port = match env::var("PORT") {
-        Ok(port) => port
-            .parse()
-            .map_err(|error| format!("PORT is `{port}`: {error}"))?,
-        Err(_) => 3000,
-    };
+    let port = port::port()?;
     let agent = Agent::builder(script::Script)
         .instructions("Do all arithmetic with the tools. Answer in one sentence.")
         .tools(tools::tools())
