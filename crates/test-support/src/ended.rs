@@ -87,7 +87,7 @@ type Ending = Box<dyn FnOnce() + Send>;
 
 /// The time of a model call, in milliseconds.
 pub const MODEL: u64 = 100;
-/// That of a tool.
+/// The time of a tool call, in milliseconds.
 pub const TOOL: u64 = 50;
 
 impl World {
@@ -304,7 +304,7 @@ pub async fn check<S: AgentService>(
     {
         let world = World::new(when);
         let (agent, request) = begin(&world).await;
-        // Those of the runs before, if it goes on with one.
+        // Forgets the ends of the runs before, if it goes on with one.
         world.told_ends();
         let place = || format!("{name}, {ends:?}, {when:?}: {:?}", world.starts());
         let begun = Instant::now();

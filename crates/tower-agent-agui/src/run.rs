@@ -65,7 +65,7 @@ pub(crate) struct ActiveRun {
     permit: Option<Permit>,
     /// The time at which the run is stopped.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// That time is over.
+    /// The run was stopped at its deadline.
     is_late: bool,
     /// Woken when the run is stopped while it waits.
     reader: Waker,

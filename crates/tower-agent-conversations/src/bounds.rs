@@ -1,6 +1,6 @@
 //! The most that a client may say: who it is, and where, and what it sends to an inbox.
 //!
-//! What else a client says, the server of its protocol bounds.
+//! The server of a protocol bounds everything else that its clients say.
 
 #[cfg(feature = "http")]
 use std::time::Duration;

@@ -157,7 +157,7 @@ impl Settled {
 
 /// Returns the run with whose request a message was sent, if its id is one that [`identify`] gives.
 fn sent_with(id: &MessageId) -> Option<Arc<str>> {
-    // Those of a run's own messages are not written to be looked at.
+    // A message of the run itself has an id that is data: no text is made of it here.
     if id.place().is_some() {
         return None;
     }

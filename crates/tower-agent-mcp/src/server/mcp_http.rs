@@ -36,7 +36,7 @@ use crate::trace::HttpContext;
 pub struct McpHttp {
     inner: StreamableHttpService<McpServerHandler, Sessions>,
     sessions: Arc<Sessions>,
-    /// Those of requests that are being answered.
+    /// The places of requests that are being answered.
     places: Places,
     server: Arc<ServerInner>,
 }

@@ -22,9 +22,20 @@ use tower_agent_middleware::context_window::ContextWindow;
 use super::*;
 use test_support::property::{cases, sample};
 
-/// Where content comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Point {
+/// Declares the points and the list of all.
+macro_rules! points {
+    ($($point:ident,)*) => {
+        /// Where content comes from.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Point {
+            $($point,)*
+        }
+
+        const POINTS: [Point; 44] = [$(Point::$point,)*];
+    };
+}
+
+points! {
     // Around the agent.
     BeforeAgentUser,
     BeforeAgentSystem,
@@ -77,53 +88,6 @@ enum Point {
 }
 
 use Point::*;
-
-const POINTS: [Point; 44] = [
-    BeforeAgentUser,
-    BeforeAgentSystem,
-    BeforeAgentAssistant,
-    BeforeAgentOwnId,
-    BeforeAgentChanges,
-    BeforeAgentAnswers,
-    AfterAgentAnswers,
-    AfterAgentChanges,
-    AfterAgentAddsUser,
-    AgentErrorFallsBack,
-    AgentError,
-    AgentLayerAdds,
-    AgentLayerAnswers,
-    BeforeModelAdds,
-    BeforeModelInstructs,
-    BeforeModelChanges,
-    BeforeModelAnswers,
-    AfterModelAnswers,
-    ModelErrorFallsBack,
-    ModelError,
-    ModelLayerAdds,
-    ModelLayerAnswers,
-    HelperInCallback,
-    ResultOfTool,
-    FailedResult,
-    ErrorOfTool,
-    PartsOfTool,
-    MessagesOfTool,
-    Description,
-    InPlaceOfTool,
-    FallbackOfTool,
-    Shown,
-    Asked,
-    StateInInstructions,
-    StateInMessage,
-    StateInTool,
-    Remembered,
-    LookedBack,
-    History,
-    HistoryWithIds,
-    ClientsResult,
-    LateResult,
-    ResultOfNobody,
-    ClientsTool,
-];
 
 /// The tree of agents, of which the first one has the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
