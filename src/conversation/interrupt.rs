@@ -320,7 +320,8 @@ impl Interrupt {
 }
 
 /// Why an answer to an [`Interrupt`] does not count; see [`check`](Interrupt::check).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum AnswerError {
     /// It does not fit the [schema](Interrupt::response_schema), for this reason.

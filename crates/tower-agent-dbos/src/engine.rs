@@ -13,7 +13,9 @@ use tower_agent::{AgentRequest, Error, Request, Resolution};
 use crate::error::DbosError;
 use crate::run_handle::RunHandle;
 use crate::submission::{Label, Submission, answers};
-use tower_agent_durable::journal::{Input, JournalError, RunEnd, RunKey, RunStatus, Runs};
+use tower_agent_durable::journal::{
+    Input, JournalError, RunEnd, RunKey, RunStatus, Runs, check_answers,
+};
 
 /// The application name of these workflows in DBOS.
 pub(crate) const APPLICATION: &str = "tower-agent";
@@ -107,7 +109,8 @@ impl Engine {
     ///
     /// Fails with [`NotAsked`](DbosError::NotAsked) if the run waits for something else, with
     /// [`Expired`](JournalError::Expired) if a resolution comes too late, also if no worker starts
-    /// in time, with [`OtherRequest`](DbosError::OtherRequest) if it was resumed with another
+    /// in time, with [`Unfit`](JournalError::Unfit) if one does not fit or is not this person's to
+    /// give, with [`OtherRequest`](DbosError::OtherRequest) if it was resumed with another
     /// resolution, with [`UnknownRun`](JournalError::UnknownRun) if it was not started, and with
     /// [`Cancelled`](JournalError::Cancelled) if it was cancelled.
     pub async fn resume(
@@ -133,14 +136,7 @@ impl Engine {
         let not_asked = resolutions
             .iter()
             .find(|resolution| interrupts.iter().all(|open| open.id != resolution.id));
-        let now = SystemTime::now();
-        let is_late =
-            |answer: &&Resolution| interrupts.iter().any(|open| open.is_late(answer, now));
-        if let Some(late) = resolutions.iter().find(is_late) {
-            let interrupt = late.id.clone();
-            let run = key.run;
-            return Err(JournalError::Expired { run, interrupt }.into());
-        }
+        check_answers(&key.run, &interrupts, &resolutions, SystemTime::now())?;
         // Either all resolutions are of open interrupts, or this is the request that failed, whose
         // interrupts are closed.
         let is_answer = not_asked.is_none() && !resolutions.is_empty();

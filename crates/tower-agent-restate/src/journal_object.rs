@@ -15,7 +15,7 @@ use crate::wire::{
 };
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::{
-    JournalError, KnownRun, OpenRun, RunEnd, RunKey, RunStatus, StepId, next_request,
+    JournalError, KnownRun, OpenRun, RunEnd, RunKey, RunStatus, StepId, check_answers, next_request,
 };
 
 // The keys of the state of a run.
@@ -474,18 +474,13 @@ async fn resume_run(context: &Context<'_>, resume: Resume) -> Result<(), Fault> 
     }
     let end = ended(context).await?;
     let open = end.as_ref().map_or(&[][..], RunEnd::interrupts);
-    for resolution in &resolutions {
-        let asked = open.iter().find(|open| open.id == resolution.id);
-        let run = run_id(context.key());
-        let interrupt = resolution.id.clone();
-        match asked {
-            None => return Err(RestateError::NotAsked { run, interrupt }.into()),
-            Some(asked) if asked.is_late(resolution, at) => {
-                return Err(JournalError::Expired { run, interrupt }.into());
-            }
-            Some(_) => {}
-        }
+    let run = run_id(context.key());
+    let mut answers = resolutions.iter();
+    if let Some(unasked) = answers.find(|answer| open.iter().all(|open| open.id != answer.id)) {
+        let interrupt = unasked.id.clone();
+        return Err(RestateError::NotAsked { run, interrupt }.into());
     }
+    check_answers(&run, open, &resolutions, at)?;
     let request = next_request(request, end, at).with_resolutions(resolutions);
     order(context, agent, SavedRequest::from(&request), hash).await
 }

@@ -236,6 +236,9 @@ fn has_expired(open: &[Interrupt]) -> bool {
 fn refused(error: &Error) -> Refusal {
     match error.downcast_ref::<JournalError>() {
         Some(JournalError::Expired { .. }) => return expired(),
+        Some(JournalError::Unfit { why, .. }) => {
+            return Refusal::unfit(InputPart::Answer(0), why);
+        }
         Some(
             JournalError::EarlierRequest { .. }
             | JournalError::NotOpen { .. }

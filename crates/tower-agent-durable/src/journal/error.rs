@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tower_agent::Error;
+use tower_agent::error::AnswerError;
 
 use super::step_id::StepId;
 use tower_agent_conversations::StoreError;
@@ -116,6 +117,16 @@ pub enum JournalError {
         /// The interrupt's id.
         interrupt: String,
     },
+    /// The request answers an open interrupt with what does not fit it, or by somebody who may not.
+    #[error("interrupt `{interrupt}` of run `{run}` stays open: {why}")]
+    Unfit {
+        /// The run.
+        run: Arc<str>,
+        /// The interrupt's id.
+        interrupt: String,
+        /// The reason.
+        why: AnswerError,
+    },
     /// The beginning of the run's conversation is in its session, which was deleted.
     #[error(
         "the conversation of run `{run}` was deleted with its session: the run cannot go on; delete it as \
@@ -165,6 +176,7 @@ impl JournalError {
             | Self::OtherConversation { .. }
             | Self::Expired { .. }
             | Self::NotOpen { .. }
+            | Self::Unfit { .. }
             | Self::SessionDeleted { .. }
             | Self::Store(_) => false,
         }

@@ -1,3 +1,6 @@
+use std::sync::Arc;
+use std::time::SystemTime;
+
 use tower_agent::agent::SavedRequest;
 use tower_agent::{Interrupt, Resolution};
 
@@ -48,7 +51,8 @@ impl KnownRun {
     /// Fails as [`Journal::start`](super::Journal::start) does.
     pub fn start(self, input: &Input) -> Result<OpenRun, JournalError> {
         let has_moved_past = self.has_moved_past(&input.request);
-        let late = self.late(input).map(str::to_owned);
+        let answers = input.request.resolutions();
+        let checked = check_answers(&self.run.id, &self.interrupts, answers, input.at);
         let unasked = self.unasked(&input.request).map(str::to_owned);
         let Self {
             run,
@@ -67,10 +71,7 @@ impl KnownRun {
         if fingerprints.last() == Some(&input.fingerprint) {
             return Ok(OpenRun { epoch, ..run });
         }
-        if let Some(interrupt) = late {
-            let run = run.id;
-            return Err(JournalError::Expired { run, interrupt });
-        }
+        checked?;
         // An older request of the conversation would repeat the calls that followed it.
         if fingerprints.contains(&input.fingerprint) {
             return Err(JournalError::EarlierRequest { run: run.id });
@@ -110,14 +111,6 @@ impl KnownRun {
         })
     }
 
-    /// Returns the id of an open interrupt that a request answers after its time.
-    fn late(&self, input: &Input) -> Option<&str> {
-        let answers = input.request.resolutions();
-        let mut open = self.interrupts.iter();
-        let late = open.find(|open| answers.iter().any(|answer| open.is_late(answer, input.at)))?;
-        Some(&late.id)
-    }
-
     /// Returns the id of an interrupt that a request answers although it is not open and was not
     /// answered before: it has changed since the person read it.
     fn unasked<'r>(&self, request: &'r SavedRequest) -> Option<&'r str> {
@@ -149,4 +142,41 @@ impl KnownRun {
         let mut open = self.interrupts.iter();
         open.any(|interrupt| interrupt.id == answer.id)
     }
+}
+
+/// Fails if an open interrupt of a run is answered too late, or with an answer that
+/// [does not count](Interrupt::check). For a journal of your own that looks at the answers before a
+/// worker starts; [`KnownRun::start`] does it again.
+///
+/// # Errors
+///
+/// Fails with [`Expired`](JournalError::Expired) or [`Unfit`](JournalError::Unfit). The interrupt
+/// stays open.
+pub fn check_answers(
+    run: &Arc<str>,
+    open: &[Interrupt],
+    answers: &[Resolution],
+    at: SystemTime,
+) -> Result<(), JournalError> {
+    for answer in answers {
+        let Some(asked) = open.iter().find(|open| open.id == answer.id) else {
+            continue;
+        };
+        if asked.is_late(answer, at) {
+            return Err(JournalError::Expired {
+                run: run.clone(),
+                interrupt: answer.id.clone(),
+            });
+        }
+        // The outcome that the question has without an answer is nobody's to give.
+        if asked.answer_at(at).is_some() {
+            continue;
+        }
+        asked.check(answer).map_err(|why| JournalError::Unfit {
+            run: run.clone(),
+            interrupt: answer.id.clone(),
+            why,
+        })?;
+    }
+    Ok(())
 }

@@ -250,7 +250,7 @@ pub use self::fingerprint::Fingerprint;
 pub use self::input::Input;
 pub use self::intent::Intent;
 pub use self::journal::{Journal, StepLease, StepState};
-pub use self::known_run::KnownRun;
+pub use self::known_run::{KnownRun, check_answers};
 pub use self::next_request::next_request;
 pub use self::open_run::OpenRun;
 pub use self::record::{StepOutcome, StepRecord};

@@ -65,6 +65,12 @@ impl Clerk {
         self.factor.store(case.factor(), Ordering::SeqCst);
         let answer =
             |name: &str| Resolution::resolved(&*question.id, case.decision()).with_name(name);
+        if case == Case::Once {
+            let misfit = Resolution::resolved(&*question.id, json!({ "approved": "maybe" }));
+            let refused = go_on(&key, Err(vec![misfit.with_name("sam")])).await;
+            let refused = refused.unwrap_err();
+            assert!(refused.contains("does not fit"), "{refused}");
+        }
         let ended = go_on(&key, Err(vec![answer(case.name())])).await;
         // Whoever resumes a run is trusted: it names the sender, who has no roles.
         let calls = case.calls() + usize::from(case == Case::WrongRole);
@@ -91,10 +97,13 @@ impl Clerk {
                 assert_eq!(paid(), []);
             }
             Case::Own => {
-                // Others are asked, anew or as before.
-                let left = ended.unwrap().interrupts().to_vec();
-                let yes = Resolution::resolved(&*left[0].id, case.decision()).with_name("sam");
-                go_on(&key, Err(vec![yes])).await.unwrap();
+                let refused = ended.unwrap_err();
+                assert!(
+                    refused.contains("for somebody else than `ada`"),
+                    "{refused}"
+                );
+                // The question is open as it was.
+                go_on(&key, Err(vec![answer("sam")])).await.unwrap();
                 assert_eq!(paid().len(), 1);
             }
             _ => assert!(ended.unwrap().interrupts().is_empty(), "{case:?}"),

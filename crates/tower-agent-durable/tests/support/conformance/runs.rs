@@ -388,6 +388,52 @@ pub(crate) async fn a_late_answer_is_refused_and_the_next_request_has_the_outcom
     }
 }
 
+/// One that does not fit the question, and one of somebody who may not give it.
+pub(crate) async fn an_answer_that_does_not_count_leaves_the_question_open(
+    place: impl Place<Journal: Database>,
+) {
+    let database = place.open().await;
+    let (runs, pay) = (database.runs(), Count::default());
+    let approval = Approval::of_tools(["pay"]).not_by(|_| Some("ada".to_owned()));
+    let agent = durable(calling(&["pay"], &Count::default()), database.clone())
+        .tool(counting("pay", Effect::Mutating, &pay))
+        .on_tool(approval)
+        .build()
+        .unwrap();
+    agent.run(request()).await.unwrap();
+    let waiting = runs.get("run 1").await.unwrap();
+    let asked = waiting.interrupts[0].clone();
+    let yes = Resolution::resolved(&asked.id, Decision::Approve);
+    let refused = [
+        Resolution::resolved(&asked.id, json!({ "approved": "maybe" })).with_name("kim"),
+        yes.clone(),
+        yes.clone().with_name("ada"),
+    ];
+    for answer in refused {
+        let why = asked.check(&answer).unwrap_err();
+        let next = runs.request("run 1").await.unwrap();
+        let error = agent
+            .run(next.with_resolutions([answer]))
+            .await
+            .unwrap_err();
+        let JournalError::Unfit { why: said, .. } = journal_error(&error) else {
+            panic!("{error}")
+        };
+        assert_eq!(*said, why);
+        let seen = runs.get("run 1").await.unwrap();
+        assert_eq!(
+            (seen.status, seen.epoch),
+            (RunStatus::Waiting, waiting.epoch)
+        );
+        assert_eq!((&*seen.interrupts, pay.get()), (&[asked.clone()][..], 0));
+    }
+    let next = runs.request("run 1").await.unwrap();
+    let done = agent
+        .run(next.with_resolutions([yes.with_name("kim")]))
+        .await;
+    assert_eq!((done.unwrap().text(), pay.get()), ("Done.".into(), 1));
+}
+
 /// The arguments change while the run waits, and the run is asked to go on without an answer.
 pub(crate) async fn an_answer_to_a_question_that_has_changed_is_refused(
     place: impl Place<Journal: Database>,
