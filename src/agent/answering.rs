@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::callback::AtNoAnswer;
+use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Metadata, NoAnswer};
 use crate::model::{ResponseFormat, Settings, ToolChoice};
@@ -104,9 +105,10 @@ pub(super) struct Rejected {
 /// Returns the end of a run whose last response is no answer, or the answer as one that is
 /// rejected.
 pub(super) fn judge(
-    at: AtNoAnswer,
+    context: &RunContext,
     answer: &Message,
     why: NoAnswer,
+    at: AtNoAnswer,
     asked: u32,
 ) -> std::result::Result<EndReason, Rejected> {
     let max = match at {
@@ -114,7 +116,7 @@ pub(super) fn judge(
         AtNoAnswer::Tell | AtNoAnswer::Fail => 0,
     };
     if asked >= max && at != AtNoAnswer::Fail {
-        tracing::warn!(%why, "the run ends without an answer");
+        tracing::warn!(run_id = context.run_id(), agent = context.path(), %why, "the run ends without an answer");
         return Ok(EndReason::NoAnswer(why));
     }
     let message = format!("the model gave no answer: {why}");

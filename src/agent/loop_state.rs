@@ -219,7 +219,9 @@ impl<'a> LoopState<'a> {
                 // Two agents could hand the conversation to each other for ever.
                 Successor::Below(agent) if self.handed() > 0 && self.is_beyond_limit() => {
                     tracing::warn!(
-                        agent = agent.name(),
+                        run_id = self.context().run_id(),
+                        agent = self.context().path(),
+                        to = agent.name(),
                         "a transfer is beyond the limit of model calls"
                     );
                     done = self.limit();
@@ -379,7 +381,10 @@ impl<'a> LoopState<'a> {
             (Some(answering), why) => answering
                 .judge(&answer, why)
                 .map_or(Ok(EndReason::Completed), Err),
-            (None, Some(why)) => judge(self.rules.at_no_answer, &answer, why, self.asked_again),
+            (None, Some(why)) => {
+                let (at, asked) = (self.rules.at_no_answer, self.asked_again);
+                judge(self.context(), &answer, why, at, asked)
+            }
             (None, None) => Ok(EndReason::Completed),
         };
         let Rejected { again, error, .. } = match judged {

@@ -486,7 +486,7 @@ impl ToolTurn<'_> {
         let own = error.model_message();
         let text = match own {
             Some(message) => {
-                tracing::warn!(error = %error.to_string().escape_debug(), "tool failed; hiding the error from the model");
+                tracing::warn!(run_id = self.context.run_id(), agent = self.context.path(), tool = %call.name.escape_debug(), error = %error.to_string().escape_debug(), "tool failed; hiding the error from the model");
                 message.to_owned()
             }
             None => self.with_parameters(call, &error),

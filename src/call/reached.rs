@@ -7,6 +7,7 @@ use super::attempts::{AttemptEnd, AttemptPlace, Page};
 use super::request::Request;
 use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
+use crate::message::Usage;
 use crate::stream::{Received, Unfinished};
 
 /// An attempt at a call, for a layer that makes several of them: from before the call of the inner
@@ -130,7 +131,7 @@ impl OpenAttempt {
             Ok(_) if !self.is_at_target && has_entries_inside => {}
             Ok(response) => {
                 if R::count(response) {
-                    let usage = R::usage(response).known().unwrap_or_default();
+                    let usage = known(context, R::usage(response));
                     if self.is_at_target && self.is_charged {
                         context.add_usage(usage);
                     }
@@ -175,6 +176,22 @@ fn open<R: Request>(request: &mut R) -> Option<Arc<Page>> {
     let inside = attempts.page.take()?.begin(about);
     attempts.page = Some(inside.clone());
     Some(inside)
+}
+
+/// Returns the usage that a provider has stated, or none if it stated more than can be.
+fn known(context: &RunContext, stated: Usage) -> Usage {
+    stated.known().unwrap_or_else(|| {
+        if stated.total() > 0 {
+            tracing::warn!(
+                run_id = context.run_id(),
+                agent = context.path(),
+                ?stated,
+                most = Usage::MOST,
+                "a provider stated more tokens than an answer can have used; its usage is not known"
+            );
+        }
+        Usage::default()
+    })
 }
 
 fn ended(error: ErrorKind) -> AttemptEnd {

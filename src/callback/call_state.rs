@@ -137,8 +137,9 @@ impl<R: Request> CallState<R> {
         // A call that a guard blocks stays blocked under any rules.
         let takes_effect = rule || self.at(index).guards();
         if !takes_effect {
-            let call = R::CALL;
-            tracing::warn!(%call, hook, "ignored response: these semantics let no callback respond here");
+            let call = CallSite::of(&self.request);
+            let run_id = self.request.context().run_id();
+            tracing::warn!(run_id, %call, hook, "ignored response: these semantics let no callback respond here");
         }
         takes_effect
     }

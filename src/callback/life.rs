@@ -435,7 +435,7 @@ where
                 let request = &self.call.request;
                 let call = CallSite::of(request);
                 // Not the error itself: an outer layer may redact its text.
-                tracing::warn!(%call, made = retries, %kind, "retrying call");
+                tracing::warn!(run_id = request.context().run_id(), %call, made = retries, %kind, "retrying call");
                 tell_failure(request, kind, NextAttempt::Retry(Duration::ZERO));
             }
             let result = self.attempt().await;

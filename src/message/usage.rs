@@ -34,7 +34,7 @@ impl Usage {
 
     /// The most tokens of one kind that an answer can have used: ten times the longest prompt that
     /// any model reads. Whatever states more has not counted.
-    const MOST: u64 = 100_000_000;
+    pub(crate) const MOST: u64 = 100_000_000;
 
     /// Returns the usage if it is known: if the provider has stated one that can be true, of at
     /// most 100 million tokens of a kind. Runs and budgets count no other.
@@ -56,11 +56,6 @@ impl Usage {
             self.reasoning_tokens,
         ];
         if counts.into_iter().any(|count| count > Self::MOST) {
-            tracing::warn!(
-                stated = ?self,
-                most = Self::MOST,
-                "a provider stated more tokens than an answer can have used; its usage is not known"
-            );
             return None;
         }
         (self.total() > 0).then_some(self)

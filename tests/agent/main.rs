@@ -27,3 +27,4 @@ mod tools;
 mod trajectories;
 mod transfers;
 mod typed;
+mod warnings;

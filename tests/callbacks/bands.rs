@@ -1,8 +1,5 @@
 //! Failures in a band of callbacks, and responses that do not count.
 
-use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
-
 use tower_agent::callback::{
     CallbackRules, Remaining, after_model, before_model, before_tool, on_model_error,
 };
@@ -11,12 +8,10 @@ use tower_agent::{
     Action, Callbacks, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery,
     ToolRequest, ToolResponse,
 };
-use tracing::field::{Field, Visit};
 use tracing::instrument::WithSubscriber;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
 
 use test_support::trace::Trace;
+use test_support::traces::Traces;
 
 fn says(text: &str) -> ModelResponse {
     ModelResponse::new(Message::assistant(text))
@@ -160,44 +155,9 @@ async fn on_errors_follow_their_own_rule_whatever_the_rule_for_afters() {
     }
 }
 
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-struct Fields(String);
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0 += &format!("{}={value:?} ", field.name());
-    }
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("tower_agent") && *metadata.level() == Level::WARN
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields(String::new());
-        event.record(&mut fields);
-        self.0.lock().unwrap().push(fields.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
 #[tokio::test]
 async fn a_response_that_does_not_count_is_warned_of() {
-    let warnings = Warnings::default();
+    let warnings = Traces::default();
     let callbacks = |semantics| {
         let answers = before_tool(|_| Action::Respond(ToolResponse::new("mine")));
         Callbacks::<ToolRequest>::new()
@@ -209,19 +169,18 @@ async fn a_response_that_does_not_count_is_warned_of() {
         let mut request = ToolRequest::new(call);
         callbacks(semantics).run_before(&mut request).await.unwrap()
     };
-    let taken = || std::mem::take(&mut *warnings.0.lock().unwrap());
 
     let counts = asked(CallbackSemantics::default())
         .with_subscriber(warnings.clone())
         .await;
     assert!(counts.is_some());
-    assert_eq!(taken(), [""; 0]);
+    assert_eq!(warnings.take(), [""; 0]);
 
     let ignored = asked(CallbackSemantics::potato())
         .with_subscriber(warnings.clone())
         .await;
     assert!(ignored.is_none());
-    let warnings = taken();
+    let warnings = warnings.take();
     let [warning] = &warnings[..] else {
         panic!("{warnings:?}")
     };

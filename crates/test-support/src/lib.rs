@@ -20,6 +20,7 @@ pub mod runs;
 pub mod store;
 pub mod team;
 pub mod trace;
+pub mod traces;
 pub mod transcript;
 
 use futures::StreamExt;

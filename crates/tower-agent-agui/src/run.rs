@@ -321,7 +321,8 @@ impl ActiveRun {
     /// Handles a failed save: its events are not emitted. The progress is saved once more as that
     /// of a run that broke off; until a save succeeds, the run keeps the thread.
     fn lose(&mut self, error: &(dyn std::error::Error + 'static)) {
-        tracing::error!(error = %error.to_string().escape_debug(), "failed to save the progress of a run");
+        let run_id = self.kept.context().run_id();
+        tracing::error!(run_id, error = %error.to_string().escape_debug(), "failed to save the progress of a run");
         self.keep(RunProgress::Cut);
         let message = "the progress of this run could not be saved, so it was stopped";
         let error = RunError::new(message).with_code("thread_store");

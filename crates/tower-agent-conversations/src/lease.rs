@@ -249,11 +249,12 @@ impl Lease {
     ) -> impl Future<Output = Result<(), StoreError>> + Send + use<W> {
         let (send, written) = oneshot::channel();
         let writing = self.0.leased.writing();
+        let key = self.key().clone();
         runtime.spawn(async move {
             let result = write.await;
             drop(writing);
             if let Err(Err(error)) = send.send(result) {
-                log_failure(&error);
+                log_failure(&key, &error);
             }
         });
         async { written.await.unwrap_or_else(|_| Err(shut_down())) }
@@ -328,7 +329,7 @@ impl Drop for Claimed {
         let writing = lease.0.leased.writing();
         let mut give_up = Box::pin(async move {
             if let Err(error) = lease.give_up().await {
-                log_failure(&error);
+                log_failure(lease.key(), &error);
             }
             drop(writing);
         });
@@ -474,8 +475,8 @@ fn shut_down() -> StoreError {
 }
 
 /// Logs that the progress of a run was not written, where nobody waits for it.
-pub(crate) fn log_failure(error: &StoreError) {
-    tracing::error!(error = %error.to_string().escape_debug(), "failed to store the progress of a run");
+pub(crate) fn log_failure(key: &ConversationKey, error: &StoreError) {
+    tracing::error!(conversation = ?key.id, error = %error.to_string().escape_debug(), "failed to store the progress of a run");
 }
 
 async fn renew(leased: Arc<Leased>, over: CancellationToken) {
@@ -497,7 +498,7 @@ async fn renew(leased: Arc<Leased>, over: CancellationToken) {
             Err(error) if error.is_conflict() => return,
             // The lease lasts for another try. If it ends meanwhile, the run starts no more calls.
             Err(error) => {
-                tracing::warn!(error = %error.to_string().escape_debug(), "failed to renew the lease of a conversation")
+                tracing::warn!(conversation = ?leased.key.id, error = %error.to_string().escape_debug(), "failed to renew the lease of a conversation")
             }
             Ok(()) => {}
         }

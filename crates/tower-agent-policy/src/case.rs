@@ -125,6 +125,7 @@ impl Case {
                 calls: 0,
                 conversation_calls: 0,
                 iteration: 0,
+                run_id: String::new(),
                 agent: "agent".to_owned(),
                 is_streamed: false,
             },

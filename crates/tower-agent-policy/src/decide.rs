@@ -33,6 +33,7 @@ pub(crate) struct Session {
     pub(crate) calls: i64,
     pub(crate) conversation_calls: i64,
     pub(crate) iteration: i64,
+    pub(crate) run_id: String,
     pub(crate) agent: String,
     pub(crate) is_streamed: bool,
 }
@@ -184,6 +185,8 @@ impl Facts<'_> {
         )
         .map_err(|error| {
             tracing::warn!(
+                run_id = self.session.run_id,
+                agent = self.session.agent,
                 error = %error.to_string().escape_debug(),
                 tool = self.tool.declaration.name(),
                 "a call does not fit the schema of the policy"

@@ -133,6 +133,8 @@ impl Guard {
             None => None,
             Some(app) => Some(app(request).map_err(|error| {
                 tracing::warn!(
+                    run_id = request.context().run_id(),
+                    tool = request.name(),
                     error = %error.to_string().escape_debug(),
                     "what the application adds to a call is not known"
                 );

@@ -323,6 +323,7 @@ impl Rulebook {
             calls: counts.of_run,
             conversation_calls: counts.of_conversation,
             iteration: i64::from(context.iteration()),
+            run_id: context.run_id().to_owned(),
             agent: context.path().to_owned(),
             is_streamed: context.is_streamed(),
         }

@@ -87,7 +87,7 @@ pub(super) async fn run(team: &TeamConfig, request: &AgentRequest) -> Result<Age
             return Err(error.clone());
         }
         let name = team.name(*index);
-        tracing::warn!(error = %error.to_string().escape_debug(), member = %name, "a member of a team failed; the team goes on");
+        tracing::warn!(run_id = context.run_id(), agent = context.path(), error = %error.to_string().escape_debug(), member = %name, "a member of a team failed; the team goes on");
         // It does not run again if another member waits.
         record.release(&place.below(&name));
     }

@@ -56,12 +56,16 @@ impl Saving {
     pub fn detach(mut self) {
         if let Some(result) = (&mut self).now_or_never() {
             if let Err(error) = result {
-                log_failure(&error);
+                log_failure(self.lease.key(), &error);
             }
             return;
         }
         if Handle::try_current().is_err() {
-            return tracing::error!("failed to save the progress of a run: no runtime");
+            let conversation = &self.lease.key().id;
+            return tracing::error!(
+                ?conversation,
+                "failed to save the progress of a run: no runtime"
+            );
         }
         drop(self.in_task());
     }

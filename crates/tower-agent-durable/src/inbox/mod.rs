@@ -11,9 +11,9 @@ use futures_util::future::{Either, ready, select};
 use futures_util::stream;
 use tokio::sync::Mutex;
 use tower::ServiceExt;
-use tower_agent::AgentRequest;
 use tower_agent::agent::{AgentService, BoxAgent};
 use tower_agent::error::{Error, ErrorKind, Interrupt, Resolution};
+use tower_agent::{AgentRequest, Request};
 use tower_agent_conversations::{
     Accepted, Continuation, ConversationKey, ConversationQuery, Inbox, InputPart, Question,
     QuestionPage, Refusal, RefusalKind, Roles, SessionLayer,
@@ -108,6 +108,7 @@ impl AgentInbox {
     /// Runs the agent until its request is accepted. Returns what it does then.
     async fn begin(&self, request: AgentRequest) -> Result<Continuation, Refusal> {
         let (signal, accepted) = Accepted::new();
+        let context = request.context().clone();
         let run = self.agent.clone().oneshot(request.with_extension(signal));
         let run = match select(Box::pin(run), accepted).await {
             Either::Left((ended, _)) => {
@@ -121,7 +122,8 @@ impl AgentInbox {
         Ok(Continuation::new(async move {
             if let Err(error) = run.await {
                 let error = error.to_string();
-                tracing::warn!(error = %error.escape_debug(), "a run that was answered has failed");
+                let run_id = context.run_id();
+                tracing::warn!(run_id, error = %error.escape_debug(), "a run that was answered has failed");
             }
         }))
     }

@@ -25,11 +25,11 @@ pub(super) async fn answer(
             None,
         ));
     };
-    let request = request(params)?.with_context(run);
+    let request = request(params)?.with_context(run.clone());
     let response = model.clone().oneshot(request).await.map_err(|error| {
         let server = &config.server;
         // The server gets the kind alone: the message may quote the run or the provider.
-        tracing::warn!(%server, error = %error.to_string().escape_debug(), "the model did not answer a sampling request");
+        tracing::warn!(run_id = run.run_id(), agent = run.path(), %server, error = %error.to_string().escape_debug(), "the model did not answer a sampling request");
         ErrorData::internal_error(format!("the model did not answer: {}", error.kind()), None)
     })?;
     result(&response)

@@ -395,6 +395,7 @@ impl Approval {
             }
             Err(error) => {
                 tracing::warn!(
+                    run_id = request.context().run_id(),
                     id = request.context().call_path(),
                     "invalid approval decision"
                 );

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::limits::{Exceeded, Limit, Limits, money, nanos};
+use tower_agent::context::RunContext;
 use tower_agent::context::{Amounts as Recorded, EffectLog};
 
 use crate::lock::lock;
@@ -357,11 +358,11 @@ impl Account {
     }
 
     /// Reports, once for each limit, that the configured fraction of it is used.
-    fn warn(&self) {
-        self.each().for_each(Self::warn_here);
+    fn warn(&self, run: Option<&RunContext>) {
+        self.each().for_each(|account| account.warn_here(run));
     }
 
-    fn warn_here(&self) {
+    fn warn_here(&self, run: Option<&RunContext>) {
         let Some((share, warn)) = self.0.limits.warning() else {
             return;
         };
@@ -378,7 +379,7 @@ impl Account {
         // The caller's function may ask the account, which takes the lock.
         drop(ledger);
         for (limit, used) in reached {
-            tracing::warn!(%limit, used, "budget nearly exhausted");
+            tracing::warn!(run_id = run.map(RunContext::run_id), agent = run.map(RunContext::path), %limit, used, "budget nearly exhausted");
             warn(limit, used);
         }
     }
@@ -496,9 +497,9 @@ impl Reservation {
         lock(&self.held).is_some()
     }
 
-    /// Ends the call, which counts as one. `used` computes what it has used besides, from the
-    /// reservation.
-    pub(super) fn settle(&self, used: impl FnOnce(Amounts) -> Amounts) {
+    /// Ends the call of this run, which counts as one. `used` computes what it has used besides,
+    /// from the reservation.
+    pub(super) fn settle(&self, run: Option<&RunContext>, used: impl FnOnce(Amounts) -> Amounts) {
         // Taken once: a call that was settled is dropped later.
         let Some(held) = lock(&self.held).take() else {
             return;
@@ -508,7 +509,7 @@ impl Reservation {
         // A call counts once, however many of its attempts have no price.
         spent.unpriced_calls = spent.unpriced_calls.min(1);
         self.close(held, spent);
-        self.account.warn();
+        self.account.warn(run);
     }
 
     /// Gives back everything: the call did not run.

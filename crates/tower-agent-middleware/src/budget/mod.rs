@@ -509,6 +509,7 @@ impl Held {
     /// computes what one has used that is of no attempt, and `prompt` the tokens of the request.
     fn settle<T>(
         &self,
+        run: Option<&RunContext>,
         response: Option<&T>,
         given: impl FnOnce(&Meter<'_>, &T) -> Amounts,
         prompt: impl Fn() -> u64,
@@ -527,7 +528,7 @@ impl Held {
             self.reservation.release();
             return;
         }
-        self.reservation.settle(|held| {
+        self.reservation.settle(run, |held| {
             let limits = self.reservation.prices();
             let meter = Meter { limits, held };
             let mut used = meter.used(&self.attempts, prompt);
@@ -544,7 +545,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // Of an attempt that failed: a call that has ended or was dropped is settled.
-        self.settle::<()>(None, |_, ()| Amounts::default(), || 0);
+        self.settle::<()>(None, None, |_, ()| Amounts::default(), || 0);
     }
 }
 
@@ -717,6 +718,7 @@ impl Callback<ModelRequest> for Budget {
     fn on_end(&self, request: &ModelRequest, outcome: Outcome<'_, ModelResponse>) {
         if let Some(held) = self.held(request.extensions()) {
             held.settle(
+                Some(request.context()),
                 answer::<ModelRequest>(outcome, ModelResponse::is_given),
                 |meter, response| meter.given(request, response),
                 || prompt_tokens(request),
@@ -763,7 +765,12 @@ impl Callback<ToolRequest> for Budget {
     fn on_end(&self, request: &ToolRequest, outcome: Outcome<'_, ToolResponse>) {
         if let Some(held) = self.held(request.extensions()) {
             let response = answer::<ToolRequest>(outcome, |_| false);
-            held.settle(response, |_, _| Amounts::default(), || 0);
+            held.settle(
+                Some(request.context()),
+                response,
+                |_, _| Amounts::default(),
+                || 0,
+            );
         }
     }
 

@@ -291,7 +291,7 @@ impl ContextWindow {
         }
         // A run goes on without a summary, as it would if none were wanted. The next one, which is
         // made once the prompt is too long again, is of these messages as well.
-        tracing::warn!(agent = context.path(), %error, "no summary: earlier messages are left out");
+        tracing::warn!(run_id = context.run_id(), agent = context.path(), %error, "no summary: earlier messages are left out");
         values.set(failed, last);
         Ok(())
     }

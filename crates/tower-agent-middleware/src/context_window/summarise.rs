@@ -77,6 +77,7 @@ impl SummaryCall<'_> {
         }
         if let Some(text) = text {
             tracing::debug!(
+                run_id = context.run_id(),
                 agent = context.path(),
                 messages = stands_for.len(),
                 "earlier messages summarised"

@@ -220,7 +220,8 @@ impl FallbackProgress {
         let called = self.errors.len();
         let of = plan.others.len() + 1;
         // Not the error itself: an outer layer may redact its text.
-        tracing::warn!(%call, asked = called, of, %kind, "falling back to next model");
+        let run_id = self.request.context().run_id();
+        tracing::warn!(run_id, %call, asked = called, of, %kind, "falling back to next model");
         tell_failure(&self.request, kind, NextAttempt::Fallback);
         Ok(model.clone().oneshot(for_another(&self.request)))
     }

@@ -193,6 +193,7 @@ async fn tell(
     let rules: Vec<Rule> = violations.iter().map(|one| one.rule).collect();
     let arguments = violations.iter().filter_map(|one| one.argument.as_deref());
     tracing::info!(
+        run_id = context.run_id(),
         call = context.call_path(),
         tool = request.name(),
         decision,

@@ -292,7 +292,7 @@ async fn ask(reader: Agent, request: &ToolRequest) -> Result<ToolResponse> {
         Err(error) if ends_run(&error, context) => return Err(error),
         Err(error) => {
             // Content may have made it fail: whoever asks must not learn that.
-            tracing::warn!(error = %error.to_string().escape_debug(), "the reader of hidden results failed");
+            tracing::warn!(run_id = context.run_id(), agent = context.path(), error = %error.to_string().escape_debug(), "the reader of hidden results failed");
             return Ok(ToolResponse::new(asked.answer.none()));
         }
     };

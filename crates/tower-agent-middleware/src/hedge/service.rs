@@ -13,6 +13,7 @@ use super::plan::HedgePlan;
 use super::race::Race;
 use crate::no_answer;
 use crate::ours::ours;
+use tower_agent::call::Request;
 use tower_agent::call::{Reached, admit};
 use tower_agent::error::{BoxError, CallSite, Error, Result};
 use tower_agent::model::{ModelRequest, ModelResponse, ServerToolKind};
@@ -212,7 +213,8 @@ impl<S: Service<ModelRequest> + Clone> HedgeProgress<S> {
         if !self.plan.budget.withdraw() {
             return None;
         }
-        tracing::debug!(call = %self.site, "second attempt started");
+        let run_id = request.context().run_id();
+        tracing::debug!(run_id, call = %self.site, "second attempt started");
         self.begun[1] = Some(Instant::now());
         self.running += 1;
         // Asked here: a call without a second attempt has one answer, whatever it is.

@@ -159,7 +159,8 @@ impl<R: Request> Service<R> for Pool<R> {
         let site = CallSite::of(&request);
         let call = match self.choose() {
             Some((seat, circuit)) => {
-                tracing::debug!(call = %site, endpoint = seat.key.name.as_deref(), "endpoint chosen");
+                let run_id = request.context().run_id();
+                tracing::debug!(run_id, call = %site, endpoint = seat.key.name.as_deref(), "endpoint chosen");
                 let permit = EndpointPermit {
                     first_output: FirstOutput::of(&request),
                     call: seat.gauge.begin(),

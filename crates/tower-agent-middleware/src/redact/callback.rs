@@ -277,7 +277,12 @@ fn undecided(request: &ToolRequest) -> Error {
         tool: request.name().to_owned(),
     };
     // The model reads it as well, and can do nothing about it.
-    tracing::warn!("{undecided}");
+    let context = request.context();
+    tracing::warn!(
+        run_id = context.run_id(),
+        agent = context.path(),
+        "{undecided}"
+    );
     Error::new(ErrorKind::Denied, undecided.to_string()).with_source(undecided)
 }
 

@@ -101,6 +101,7 @@ impl Policy {
         let against = match error.retry_after() {
             _ if !request.is_repeatable() => {
                 tracing::warn!(
+                    run_id = request.context().run_id(),
                     call = %CallSite::of(request),
                     "not retrying tool call: the tool's effect is `Mutating` (the default); \
                      declare `.effect(Effect::Idempotent)` if a second call does no harm"
@@ -144,7 +145,8 @@ impl Policy {
         let made = self.made;
         let kind = error.kind();
         // Not the error itself: an outer layer may redact its text.
-        tracing::warn!(%call, made, ?wait, %kind, "retrying call");
+        let run_id = request.context().run_id();
+        tracing::warn!(run_id, %call, made, ?wait, %kind, "retrying call");
         tell_failure(request, kind, NextAttempt::Retry(wait));
         tokio::time::sleep(wait)
     }

@@ -121,7 +121,7 @@ impl Router {
         let run = request.context();
         let choice = json!({ "run": run.run_id(), "route": route });
         run.private_state().set(self.key(run), choice);
-        tracing::debug!(call = %CallSite::of(request), %route, "route chosen");
+        tracing::debug!(run_id = run.run_id(), call = %CallSite::of(request), %route, "route chosen");
         Ok(model)
     }
 

@@ -22,7 +22,7 @@ use tower_agent_middleware::rate_limit::RateLimitLayer;
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_layer::Layer;
 
-use super::watch::Traces;
+use test_support::traces::Traces;
 use test_support::{call, stream};
 
 const MINUTE: Duration = Duration::from_secs(60);

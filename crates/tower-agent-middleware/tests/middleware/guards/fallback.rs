@@ -15,15 +15,16 @@ use tower_agent::model::FinishReason;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, CancellationToken, EndReason, Error, ErrorKind, Interrupt, Message,
-    ModelRequest, ModelResponse, Settings, Usage,
+    ModelRequest, ModelResponse, Request, Settings, Usage,
 };
 use tower_agent_middleware::fallback::{Fallback, ModelsFailed};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
 use tower_layer::Layer;
 
-use super::watch::{Traces, busy, read};
+use super::watch::{busy, read};
 use test_support::call;
+use test_support::traces::Traces;
 
 fn failing(error: Error) -> ScriptedModel {
     ScriptedModel::new([Turn::error(error)])
@@ -406,10 +407,14 @@ async fn each_other_model_is_traced() {
         .or(saying("second"))
         .or(saying("third"));
 
-    call(model, ModelRequest::default()).await.unwrap();
+    let request = ModelRequest::default();
+    let run_id = request.context().run_id().to_owned();
+    call(model, request).await.unwrap();
 
-    let expected =
-        "message=falling back to next model call=model call asked=1 of=3 kind=overloaded";
+    let expected = format!(
+        "message=falling back to next model run_id={run_id:?} call=model call asked=1 of=3 \
+         kind=overloaded"
+    );
     assert_eq!(traces.take(), [expected]);
 }
 

@@ -1,16 +1,11 @@
-//! Reading a run and the traces of a guard, and what is left of it when all that was taken back is
+//! Reading a run, and what is left of it when all that was taken back is
 //! gone.
 
-use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
 use tower_agent::stream::{Event, EventKind};
 use tower_agent::{Agent, AgentResponse, Error, ErrorKind, Result};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event as Trace, Metadata, Subscriber};
 
 pub(crate) fn busy() -> Error {
     Error::new(ErrorKind::Overloaded, "busy")
@@ -41,48 +36,6 @@ pub(crate) fn left(events: &[Event]) -> Vec<String> {
         }
     }
     texts.into_iter().map(|(_, text)| text).collect()
-}
-
-/// The fields of what the guards tell `tracing`, one text for each event.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Traces(Arc<Mutex<Vec<String>>>);
-
-impl Traces {
-    pub(crate) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
-
-struct Fields(String);
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0 += &format!("{}={value:?} ", field.name());
-    }
-}
-
-impl Subscriber for Traces {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("tower_agent")
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Trace<'_>) {
-        let mut fields = Fields(String::new());
-        event.record(&mut fields);
-        self.0.lock().unwrap().push(fields.0.trim_end().to_owned());
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
 }
 
 pub(crate) fn ms(milliseconds: u64) -> Duration {

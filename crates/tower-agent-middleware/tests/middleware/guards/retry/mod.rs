@@ -19,15 +19,16 @@ use tower_agent::message::ToolCall;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
-    Agent, BoxError, Effect, Error, ErrorKind, ModelRequest, ModelResponse, Tool, ToolRequest,
-    ToolResponse,
+    Agent, BoxError, Effect, Error, ErrorKind, ModelRequest, ModelResponse, Request, Tool,
+    ToolRequest, ToolResponse,
 };
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_layer::Layer;
 
-use super::watch::{Traces, busy};
+use super::watch::busy;
 use test_support::call;
 use test_support::call::{Call, Embed};
+use test_support::traces::Traces;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -507,10 +508,15 @@ async fn each_retry_is_traced() {
         .rng(Part(1.0))
         .layer(model);
 
-    call(retry, ModelRequest::default()).await.unwrap();
+    let request = ModelRequest::default();
+    let run_id = request.context().run_id().to_owned();
+    call(retry, request).await.unwrap();
 
     let expected = [1, 2].map(|made| {
-        format!("message=retrying call call=model call made={made} wait=1s kind=overloaded")
+        format!(
+            "message=retrying call run_id={run_id:?} call=model call made={made} wait=1s \
+             kind=overloaded"
+        )
     });
     assert_eq!(traces.take(), expected);
 }

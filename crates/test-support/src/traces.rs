@@ -1,0 +1,63 @@
+//! What code tells `tracing`.
+
+use std::fmt::Debug;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::NoSubscriber;
+use tracing::{Dispatch, Event, Metadata, Subscriber};
+
+/// Another subscriber. With one alone, `tracing` asks that of the thread which comes first to an
+/// event whether anybody wants it, and a thread of another test has none.
+static OTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
+
+/// The fields of what these crates tell `tracing`, one text for each event. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Traces(Arc<Mutex<Vec<String>>>);
+
+impl Default for Traces {
+    fn default() -> Self {
+        LazyLock::force(&OTHER);
+        Self(Arc::default())
+    }
+}
+
+impl Traces {
+    /// Takes all texts so far.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0 += &format!("{}={value:?} ", field.name());
+    }
+}
+
+impl Subscriber for Traces {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("tower_agent")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields(String::new());
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(fields.0.trim_end().to_owned());
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
