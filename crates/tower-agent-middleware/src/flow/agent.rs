@@ -21,7 +21,7 @@ use super::inside::{note_error, note_read};
 use super::label::Label;
 use super::place::{Place, TurnId};
 use super::run::FlowRun;
-use super::settings::{FlowSettings, NAME, not_outside, two_guards};
+use super::settings::{FlowSettings, not_outside, two_guards};
 use super::sum::Sum;
 use super::turn::{Brought, Turn};
 use crate::lock::lock;
@@ -192,7 +192,7 @@ impl Callback<AgentRequest> for OutermostAgent {
     }
 
     fn name(&self) -> Cow<'static, str> {
-        NAME.into()
+        "Flow(labels)".into()
     }
 
     fn is_guard(&self) -> bool {
@@ -244,7 +244,7 @@ impl Callback<AgentRequest> for InnermostAgent {
     }
 
     fn name(&self) -> Cow<'static, str> {
-        NAME.into()
+        "Flow(notes)".into()
     }
 
     fn is_guard(&self) -> bool {

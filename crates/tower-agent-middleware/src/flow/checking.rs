@@ -18,7 +18,7 @@ use super::resolve::{Resolver, UnknownReference};
 use super::result::{CallResult, review};
 use super::rules::{Resolved, Rule, Violation, refusal};
 use super::run::FlowRun;
-use super::settings::{FlowSettings, NAME, OnViolation, two_guards};
+use super::settings::{FlowSettings, OnViolation, two_guards};
 use super::turn::Brought;
 
 /// The part of the guard around tool calls, outside everything else.
@@ -287,7 +287,7 @@ impl Callback<ToolRequest> for Checking {
     }
 
     fn name(&self) -> Cow<'static, str> {
-        NAME.into()
+        "Flow(check)".into()
     }
 
     fn is_guard(&self) -> bool {

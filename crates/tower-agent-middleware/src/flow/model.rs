@@ -16,7 +16,7 @@ use super::label::Label;
 use super::place::{Place, TurnId};
 use super::reading::{Reading, TextAddress};
 use super::run::FlowRun;
-use super::settings::{FlowSettings, NAME, not_outside, two_guards};
+use super::settings::{FlowSettings, not_outside, two_guards};
 use super::sum::Sum;
 use super::turn::{Brought, Turn};
 use crate::lock::lock;
@@ -136,7 +136,7 @@ impl Callback<ModelRequest> for OutermostReading {
     }
 
     fn name(&self) -> Cow<'static, str> {
-        NAME.into()
+        "Flow(labels)".into()
     }
 
     fn is_guard(&self) -> bool {
@@ -176,7 +176,7 @@ impl Callback<ModelRequest> for InnermostReading {
     }
 
     fn name(&self) -> Cow<'static, str> {
-        NAME.into()
+        "Flow(notes)".into()
     }
 
     fn is_guard(&self) -> bool {

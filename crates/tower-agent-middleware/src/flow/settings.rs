@@ -13,9 +13,6 @@ use super::hide::Hide;
 use super::label::Label;
 use super::meta::own_name;
 
-/// The name of each part of the guard.
-pub(super) const NAME: &str = "Flow";
-
 /// The answer to a call that breaks a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -53,20 +53,21 @@ impl Redact {
     /// [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks).
     #[must_use]
     pub fn around_model(&self) -> Callbacks<ModelRequest> {
-        Callbacks::new().with(self.part(Self::before_model))
+        Callbacks::new().with(self.part("Redact(at model)", Self::before_model))
     }
 
     /// Returns the callbacks for a tool that is called outside an agent, as
     /// [`around_model`](Self::around_model) does for a model.
     #[must_use]
     pub fn around_tool(&self) -> Callbacks<ToolRequest> {
-        Callbacks::new().with(self.part(Self::before_tool))
+        Callbacks::new().with(self.part("Redact(at tool)", Self::before_tool))
     }
 
-    /// Returns the part of the redaction that does this before a call.
-    fn part<R>(&self, act: fn(&Self, &mut R) -> Result<()>) -> RedactPart<R> {
+    /// Returns the part of the redaction that does this before a call. Its name says what is
+    /// hidden there, since several parts are around one call.
+    fn part<R>(&self, name: &'static str, act: fn(&Self, &mut R) -> Result<()>) -> RedactPart<R> {
         let redact = self.clone();
-        RedactPart { redact, act }
+        RedactPart { redact, name, act }
     }
 
     /// Reserves the placeholders of a conversation: a resumed run may start with a tool call,
@@ -337,6 +338,7 @@ impl Hidden for ToolRequest {
 /// from everything outside.
 struct RedactPart<R> {
     redact: Redact,
+    name: &'static str,
     act: fn(&Redact, &mut R) -> Result<()>,
 }
 
@@ -358,7 +360,7 @@ impl<R: Hidden> Callback<R> for RedactPart<R> {
     }
 
     fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed("Redact")
+        Cow::Borrowed(self.name)
     }
 
     fn is_guard(&self) -> bool {
@@ -370,14 +372,14 @@ impl From<Redact> for Bundle {
     fn from(redact: Redact) -> Self {
         Self::new()
             // Whoever writes something into a response or an error, nothing but these sees it.
-            .outermost_agent(redact.part(Redact::before_agent))
-            .outermost_model(redact.part(Redact::hide_deltas))
-            .outermost_tool(redact.part(Redact::reveal))
-            .on_model(redact.part(Redact::hide_input))
-            .on_tool(redact.part(|_, _| Ok(())))
+            .outermost_agent(redact.part("Redact(answer)", Redact::before_agent))
+            .outermost_model(redact.part("Redact(answer)", Redact::hide_deltas))
+            .outermost_tool(redact.part("Redact(result)", Redact::reveal))
+            .on_model(redact.part("Redact(prompt)", Redact::hide_input))
+            .on_tool(redact.part("Redact(result inside)", |_, _| Ok(())))
             // Directly around the targets as well: callbacks and logs inside the agent see only
             // what is hidden.
-            .innermost_model(redact.part(Redact::before_model))
-            .innermost_tool(redact.part(Redact::before_tool))
+            .innermost_model(redact.part("Redact(at model)", Redact::before_model))
+            .innermost_tool(redact.part("Redact(at tool)", Redact::before_tool))
     }
 }

@@ -9,6 +9,7 @@ mod circuit_breaker;
 mod context_window;
 mod emulate;
 mod ended;
+mod explained;
 mod extremes;
 mod fallback;
 mod flow;
