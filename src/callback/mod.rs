@@ -42,6 +42,7 @@
 //! |---|---|---|
 //! | `type annotations needed` at `Err(..)` | the closure always returns an error | `Err::<(), _>(..)` |
 //! | `type annotations needed` at an `async` closure's parameter | it cannot be inferred there | `async \|request: &mut ModelRequest\| ..` |
+//! | `Policy<.., Box<dyn Error + Send + Sync>>` is not satisfied, of tower's `RetryLayer` | the layer inside it, such as tower's timeout, has that error, and the policy is for [`Error`](crate::Error) | `.layer(MapErrLayer::new(Error::from))` between them |
 //! | `lifetime may not live long enough` at `async move` | the future borrows the request | copy what it needs before the `async move`, or use the `_async` constructor |
 
 mod action;

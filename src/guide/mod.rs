@@ -7,6 +7,9 @@
 #[doc = include_str!("migration/trpc.md")]
 #[doc = include_str!("migration/adk_python.md")]
 #[doc = include_str!("migration/langchain.md")]
+#[doc = include_str!("migration/openai_agents.md")]
+#[doc = include_str!("migration/pydantic_ai.md")]
+#[doc = include_str!("migration/rig.md")]
 pub mod migration {}
 
 #[doc = include_str!("conformance.md")]
