@@ -4,6 +4,7 @@ mod answers;
 #[path = "../../../tower-agent-durable/tests/support/clerks.rs"]
 mod clerks;
 mod kill;
+mod policy;
 mod process;
 mod refusals;
 mod requests;
@@ -12,6 +13,8 @@ mod spread;
 #[allow(dead_code, reason = "the tests of the databases use the rest")]
 mod support;
 mod users;
+#[path = "../../../tower-agent-policy/tests/support/workers.rs"]
+mod workers;
 mod zombie;
 
 use std::sync::atomic::{AtomicU32, Ordering};

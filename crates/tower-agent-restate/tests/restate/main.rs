@@ -6,6 +6,7 @@ mod balancer;
 mod clerks;
 mod conformance;
 mod kill;
+mod policy;
 mod rules;
 mod server;
 #[path = "../../../tower-agent-durable/tests/support/mod.rs"]
@@ -14,6 +15,8 @@ mod support;
 mod trust;
 mod unreachable;
 mod worker;
+#[path = "../../../tower-agent-policy/tests/support/workers.rs"]
+mod workers;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
