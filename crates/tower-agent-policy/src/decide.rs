@@ -9,7 +9,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
 
 use crate::entities::text_of;
-use crate::rules::{Rules, Slice};
+use crate::rules::{ByPrincipal, Rules, Slice};
 use crate::ruling::{RefusalReason, Ruling};
 use crate::schema::{KnownTool, Requests};
 
@@ -228,30 +228,30 @@ struct Satisfied {
     errors: Vec<PolicyId>,
 }
 
-fn satisfied(request: &Request, set: &cedar_policy::PolicySet, entities: &Entities) -> Satisfied {
-    if set.is_empty() {
-        return Satisfied {
-            policies: Vec::new(),
-            errors: Vec::new(),
-        };
+fn satisfied(request: &Request, policies: &ByPrincipal, entities: &Entities) -> Satisfied {
+    let mut satisfied = Satisfied {
+        policies: Vec::new(),
+        errors: Vec::new(),
+    };
+    let Some(principal) = request.principal() else {
+        return satisfied;
+    };
+    for set in policies.about(principal) {
+        let response = Authorizer::new().is_authorized(request, set, entities);
+        let diagnostics = response.diagnostics();
+        debug_assert!(
+            response.decision() == Decision::Deny || diagnostics.reason().next().is_some(),
+            "what is allowed is allowed by a policy"
+        );
+        satisfied.policies.extend(diagnostics.reason().cloned());
+        let errors = diagnostics.errors().map(|error| match error {
+            cedar_policy::AuthorizationError::PolicyEvaluationError(error) => {
+                error.policy_id().clone()
+            }
+        });
+        satisfied.errors.extend(errors);
     }
-    let response = Authorizer::new().is_authorized(request, set, entities);
-    let diagnostics = response.diagnostics();
-    debug_assert!(
-        response.decision() == Decision::Deny || diagnostics.reason().next().is_some(),
-        "what is allowed is allowed by a policy"
-    );
-    Satisfied {
-        policies: diagnostics.reason().cloned().collect(),
-        errors: diagnostics
-            .errors()
-            .map(|error| match error {
-                cedar_policy::AuthorizationError::PolicyEvaluationError(error) => {
-                    error.policy_id().clone()
-                }
-            })
-            .collect(),
-    }
+    satisfied
 }
 
 fn names(ids: &[PolicyId]) -> Vec<String> {

@@ -163,9 +163,11 @@
 //!
 //! # Cost
 //!
-//! Rules are cut by actions when they are loaded: those about other tools cost a call nothing. Each
-//! of the others takes about a microsecond, and a call some tens of microseconds beside. Nothing is
-//! locked while it is decided.
+//! Rules are cut when they are loaded: those about other tools cost a call nothing, and neither do
+//! those for another principal, `principal == User::"bob"`. Those for groups are not cut by
+//! principal: who is in a group is known only with the entities, which may change. Each rule that
+//! is left takes about a microsecond, and a call some tens of microseconds beside. Nothing is locked
+//! while it is decided.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests and examples may; the library may not.

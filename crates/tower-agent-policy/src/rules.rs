@@ -1,12 +1,12 @@
-//! A set of rules: checked when it is loaded, and cut by actions.
+//! A set of rules: checked when it is loaded, and cut by actions and principals.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use cedar_policy::{
-    ActionConstraint, Effect, EntityUid, Policy, PolicyId, PolicySet, ResourceConstraint,
-    ValidationMode, ValidationWarning, Validator,
+    ActionConstraint, Effect, EntityUid, Policy, PolicyId, PolicySet, PrincipalConstraint,
+    ResourceConstraint, ValidationMode, ValidationWarning, Validator,
 };
 use serde_json::Value;
 
@@ -32,13 +32,40 @@ struct RuleSet {
 /// apply are known.
 #[derive(Default)]
 pub(crate) struct Slice {
-    pub(crate) permits: PolicySet,
-    pub(crate) forbids: PolicySet,
+    pub(crate) permits: ByPrincipal,
+    pub(crate) forbids: ByPrincipal,
     /// What is left of them if nothing is known about a call but who makes it.
-    pub(crate) may_permit: PolicySet,
-    pub(crate) must_forbid: PolicySet,
+    pub(crate) may_permit: ByPrincipal,
+    pub(crate) must_forbid: ByPrincipal,
     /// A rule names this action, or a group or a list with it.
     pub(crate) is_named: bool,
+}
+
+/// Policies of one effect about one action, cut by whom they are for.
+#[derive(Default)]
+pub(crate) struct ByPrincipal {
+    /// Those that may apply to several: who is in a group is known only with the entities.
+    of_several: PolicySet,
+    /// Those that name one principal. For anybody else they do not apply, and cannot fail either:
+    /// Cedar compares the principal before it looks at a condition.
+    of_one: HashMap<EntityUid, PolicySet>,
+}
+
+impl ByPrincipal {
+    fn add(&mut self, policy: Policy) -> Result<(), String> {
+        let set = match policy.principal_constraint() {
+            PrincipalConstraint::Eq(one) => self.of_one.entry(one).or_default(),
+            _ => &mut self.of_several,
+        };
+        set.add(policy).map_err(|error| error.to_string())
+    }
+
+    /// Returns the sets that may apply to a principal.
+    pub(crate) fn about(&self, principal: &EntityUid) -> impl Iterator<Item = &PolicySet> {
+        let of_one = self.of_one.get(principal);
+        let sets = std::iter::once(&self.of_several).chain(of_one);
+        sets.filter(|set| !set.is_empty())
+    }
 }
 
 /// What a policy says besides its effect.
@@ -149,12 +176,9 @@ impl RuleSet {
                     Effect::Permit => (&mut slice.permits, &mut slice.may_permit),
                     Effect::Forbid => (&mut slice.forbids, &mut slice.must_forbid),
                 };
-                exact
-                    .add(policy.clone())
-                    .map_err(|error| error.to_string())?;
+                exact.add(policy.clone())?;
                 if let Some(general) = &general {
-                    over.add(general.clone())
-                        .map_err(|error| error.to_string())?;
+                    over.add(general.clone())?;
                 }
             }
         }

@@ -7,8 +7,8 @@ use tower_agent_policy::{Case, Principal, Rulebook};
 
 use crate::world::{builder, tools};
 
-/// Rules about refunds, and so many about another tool.
-fn rulebook(others: usize) -> Rulebook {
+/// Twenty rules about refunds, and these.
+fn rulebook(others: impl IntoIterator<Item = String>) -> Rulebook {
     let mut rules = String::new();
     for number in 0..20 {
         rules.push_str(&format!(
@@ -16,13 +16,18 @@ fn rulebook(others: usize) -> Rulebook {
              when {{ context.input.cents <= {number} }};\n"
         ));
     }
-    for number in 0..others {
-        rules.push_str(&format!(
-            "permit(principal == User::\"u{number}\", action == Action::\"look\", resource);\n"
-        ));
-    }
+    rules.extend(others);
     let tools = tools(&Log::default());
     builder(&tools).rules("rules", rules).build().unwrap()
+}
+
+/// A rule for each of many users.
+fn of_users(tool: &str) -> impl Iterator<Item = String> {
+    (0..sample(500, 10_000)).map(move |number| {
+        format!(
+            "permit(principal == User::\"u{number}\", action == Action::\"{tool}\", resource);\n"
+        )
+    })
 }
 
 /// Returns the number of allocations of a decision.
@@ -38,12 +43,14 @@ fn allocations(book: &Rulebook) -> u64 {
 }
 
 #[test]
-fn rules_about_other_tools_cost_a_call_nothing() {
-    let (few, many) = (rulebook(0), rulebook(sample(500, 10_000)));
-    // Some hash with random keys.
-    let (few, many) = (allocations(&few), allocations(&many));
-    assert!(
-        many <= few + few / 20,
-        "{few} by 20 rules, {many} beside others"
-    );
+fn rules_about_other_tools_and_for_others_cost_a_call_nothing() {
+    let few = allocations(&rulebook([]));
+    for tool in ["look", "refund"] {
+        let many = allocations(&rulebook(of_users(tool)));
+        // Some hash with random keys.
+        assert!(
+            many <= few + few / 20,
+            "{few} by 20 rules, {many} beside those about `{tool}`"
+        );
+    }
 }
