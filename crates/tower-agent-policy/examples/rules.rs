@@ -1,4 +1,4 @@
-//! The rules of a shop: customers, support, refunds by amount and time, and no export of what a
+//! The rules of two shops: customers, support, refunds by amount and time, and no export of what a
 //! mail says. It needs no key: the model is a script.
 //!
 //! `cargo run -p tower-agent-policy --example rules`
@@ -8,8 +8,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tower_agent::callback::Bundle;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, Effect, Message, Request, Tool};
+use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::budget::{Budget, Limits};
 use tower_agent_middleware::flow::{Flow, ToolFlow};
 use tower_agent_policy::{Principal, Rulebook};
@@ -19,6 +21,7 @@ use tower_agent_policy::{Principal, Rulebook};
 struct User {
     name: &'static str,
     role: &'static str,
+    shop: &'static str,
 }
 
 /// The hour of the day, which the example sets.
@@ -74,16 +77,22 @@ fn rulebook(tools: &[Tool]) -> Result<Rulebook, BoxError> {
         .tools(tools.iter().map(|tool| tool.declaration()))
         .principals(["User"], |given| {
             let user = given.get::<User>()?;
-            Some(Principal::new("User", user.name).within("Role", user.role))
+            let principal = Principal::new("User", user.name).within("Role", user.role);
+            Some(principal.within("Shop", user.shop))
         })
         .attributes("Facts", |call| {
             let user = call.context().extension::<User>()?;
             let hour = call.context().extension::<Hour>()?;
-            // A shop looks into its database. Here an order has the name of its owner.
+            // A shop looks into its database. Here an order has the names of its shop and its owner.
             let order = &call.arguments()["order"];
             let order = order.as_str().or_else(|| call.arguments()["id"].as_str());
-            let is_own = order.is_some_and(|order| order.starts_with(user.name));
-            Ok(json!({ "own_order": is_own, "hour": hour.0 }))
+            let order = order.and_then(|order| order.split_once('/'));
+            let is_own = order.is_some_and(|(_, order)| order.starts_with(user.name));
+            let mut facts = json!({ "own_order": is_own, "hour": hour.0 });
+            if let Some((shop, _)) = order {
+                facts["shop"] = json!({ "__entity": { "type": "Shop", "id": shop } });
+            }
+            Ok(facts)
         })
         .flow()
         .rules("shop.cedar", read("shop.cedar")?)
@@ -99,26 +108,36 @@ async fn main() -> Result<(), BoxError> {
     let ann = User {
         name: "ann",
         role: "customer",
+        shop: "north",
     };
     let sam = User {
         name: "sam",
         role: "support",
+        shop: "north",
     };
     let refund = |order: &str, cents: u32| {
         let arguments = json!({ "order": order, "cents": cents });
         ("refund", arguments)
     };
-    let cases: [Case<'_>; 6] = [
-        ("a small refund", &ann, 12, vec![refund("ann-1", 900)]),
+    let export = || ("export", json!({ "to": "tax@example.org" }));
+    let cases: [Case<'_>; 8] = [
+        ("a small refund", &ann, 12, vec![refund("north/ann-1", 900)]),
         (
             "of somebody else's order",
             &ann,
             12,
-            vec![refund("bob-1", 900)],
+            vec![refund("north/bob-1", 900)],
         ),
-        ("a large one", &ann, 12, vec![refund("ann-1", 9_000)]),
-        ("at night", &ann, 23, vec![refund("ann-1", 9_000)]),
-        ("by support", &sam, 12, vec![refund("ann-1", 90_000)]),
+        ("a large one", &ann, 12, vec![refund("north/ann-1", 9_000)]),
+        ("at night", &ann, 23, vec![refund("north/ann-1", 9_000)]),
+        ("by support", &sam, 12, vec![refund("north/ann-1", 90_000)]),
+        (
+            "of another shop",
+            &sam,
+            12,
+            vec![refund("south/eve-1", 900)],
+        ),
+        ("an export", &sam, 12, vec![export()]),
         (
             "a mail that gives orders",
             &sam,
@@ -144,6 +163,7 @@ async fn main() -> Result<(), BoxError> {
             .global_callbacks(Budget::new(Limits::new().model_calls(10)))
             .global_callbacks(flow)
             .global_callbacks(rules.enforce())
+            .global_callbacks(Bundle::new().on_tool(Approval::of_tools(["export"]).by_role("boss")))
             .build()?;
         rules.check_agent(&agent)?;
         let request = AgentRequest::new(what)

@@ -1,5 +1,8 @@
 //! What a call comes to.
 
+use std::time::{Duration, UNIX_EPOCH};
+
+use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::log::Log;
 use tower_agent::callback::{Bundle, before_tool};
@@ -8,7 +11,7 @@ use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, ModelResponse, Request, ToolRequest};
 use tower_agent_policy::Rulebook;
 
-use crate::world::{ANN, SAM, answered, asked_by, calling, refund, rulebook, run, tools};
+use crate::world::{ANN, SAM, answered, asked_by, builder, calling, refund, rulebook, run, tools};
 
 const RULES: &str = r#"
 @id("small-refunds")
@@ -423,4 +426,48 @@ async fn calls_are_counted_for_the_run_and_for_the_conversation() {
         .with_extension(ANN);
     run(&agent, again).await;
     assert_eq!(log.take().len(), 1);
+}
+
+/// Each fact of a run and of a tool that a rule can be about: which of two calls it permits, if the
+/// run is streamed or is not.
+#[tokio::test]
+async fn a_rule_reads_what_is_known_of_the_run_and_of_the_tool() {
+    let (both, none, second) = (["look o", "look o"], [""; 0], ["look o"]);
+    for (fact, run_made, stream_made) in [
+        ("context.session.streamed", &none[..], &both[..]),
+        ("context.session.iteration == 1", &second, &second),
+        (r#"context.session.agent == "clerk""#, &both, &both),
+        (
+            r#"context.session.time == datetime("2025-01-01T12:00:00Z")"#,
+            &both,
+            &both,
+        ),
+        (r#"resource == Tool::"look""#, &both, &both),
+        (r#"resource.effect == "pure""#, &both, &both),
+        (r#"resource.effect == "mutating""#, &none, &none),
+        ("resource.agent || resource.others", &none, &none),
+    ] {
+        let log = Log::default();
+        let rule =
+            format!("permit(principal, action == Action::\"look\", resource) when {{ {fact} }};");
+        let book = builder(&tools(&log))
+            .clock(|| UNIX_EPOCH + Duration::from_secs(1_735_732_800))
+            .rules("shop.cedar", rule)
+            .build()
+            .unwrap();
+        let agent = || {
+            let look = || ("look", json!({ "order": "o" }));
+            Agent::builder(calling([look(), look()]))
+                .name("clerk")
+                .tools(tools(&log))
+                .global_callbacks(book.enforce())
+                .build()
+                .unwrap()
+        };
+        agent().run(asked_by(&ANN)).await.unwrap();
+        assert_eq!(log.take(), run_made, "{fact}");
+        let stream = agent().stream(asked_by(&ANN));
+        assert_ne!(stream.count().await, 0);
+        assert_eq!(log.take(), stream_made, "{fact}, streamed");
+    }
 }
