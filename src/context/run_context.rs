@@ -345,6 +345,29 @@ impl RunContext {
         }
     }
 
+    /// Tells the program what middleware has found or decided, [`EventKind::Note`]. This is as
+    /// [`emit`](Self::emit), but for whoever runs the program: logs, tests, a console. A server
+    /// sends a note to no client, unless the application translates it.
+    ///
+    /// ```
+    /// use tower_agent::{Request, ToolRequest};
+    /// use tower_agent::callback::before_tool_async;
+    ///
+    /// let office_hours = before_tool_async(async |call: &mut ToolRequest| {
+    ///     call.context().note("office_hours", "closed").await;
+    /// });
+    /// # drop(office_hours);
+    /// ```
+    pub async fn note(&self, name: impl Into<Arc<str>>, value: impl Into<Value>) {
+        if self.listeners().is_told() {
+            let note = EventKind::Note {
+                name: name.into(),
+                value: value.into(),
+            };
+            self.listeners().tell(note).await;
+        }
+    }
+
     /// Returns whether the run is streamed: a consumer may see what happens before it has ended.
     #[must_use]
     pub fn is_streamed(&self) -> bool {

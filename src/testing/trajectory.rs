@@ -178,7 +178,8 @@ impl Trajectory {
                 | EventKind::AnswerRejected { .. }
                 | EventKind::AttemptFailed(_)
                 | EventKind::Callback(_)
-                | EventKind::Custom { .. } => {}
+                | EventKind::Custom { .. }
+                | EventKind::Note { .. } => {}
             }
         }
         let calls = calls.into_iter().map(|call| Step {

@@ -83,7 +83,8 @@ fn rulebook(tools: &[Tool]) -> Result<Rulebook, BoxError> {
         .attributes("Facts", |call| {
             let user = call.context().extension::<User>()?;
             let hour = call.context().extension::<Hour>()?;
-            // A shop looks into its database. Here an order has the names of its shop and its owner.
+            // A shop looks into its database. Here an order has the names of its shop and its
+            // owner.
             let order = &call.arguments()["order"];
             let order = order.as_str().or_else(|| call.arguments()["id"].as_str());
             let order = order.and_then(|order| order.split_once('/'));

@@ -358,7 +358,7 @@ impl Guard {
             event["shadow"] = json!(shadow);
         }
         self.trace(request, ruled, &event);
-        context.emit(NAME, event).await;
+        context.note(NAME, event).await;
     }
 
     /// Leaves a span with the decision in the program's trace. It is a span of its own, since that

@@ -124,11 +124,12 @@
 //!
 //! # Seen
 //!
-//! Each decision is an event, [`Custom`](tower_agent::stream::EventKind::Custom) with the name
+//! Each decision is an event, [`Note`](tower_agent::stream::EventKind::Note) with the name
 //! `policy`, and a span of `tracing` with the same name inside that of the agent: what was decided,
-//! by which policies, in which set, and no value. A decision other than to allow is a line of the
-//! program's log in that span as well. [`observe`](Rulebook::observe) does that alone, and a
-//! [shadow set](RulebookBuilder::shadow_rules) says beside it what another set would decide.
+//! by which policies, in which set, and no value. It is for the program, and no client of a server
+//! reads it. A decision other than to allow is a line of the program's log in that span as well.
+//! [`observe`](Rulebook::observe) does that alone, and a [shadow
+//! set](RulebookBuilder::shadow_rules) says beside it what another set would decide.
 //!
 //! [`explain_for`](tower_agent::Agent::explain_for) names the guard around the model with its mode
 //! and how many rules are in force, such as `policy (enforcing 20 rules)`, and
@@ -166,8 +167,8 @@
 //! Rules are cut when they are loaded: those about other tools cost a call nothing, and neither do
 //! those for another principal, `principal == User::"bob"`. Those for groups are not cut by
 //! principal: who is in a group is known only with the entities, which may change. Each rule that
-//! is left takes about a microsecond, and a call some tens of microseconds beside. Nothing is locked
-//! while it is decided.
+//! is left takes about a microsecond, and a call some tens of microseconds beside. Nothing is
+//! locked while it is decided.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Tests and examples may; the library may not.

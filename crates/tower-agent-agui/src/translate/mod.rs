@@ -24,7 +24,8 @@
 //!
 //! # fn main() -> Result<(), tower_agent::BoxError> {
 //! # let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")])).build()?;
-//! // Shows the client which callbacks ran; by default it receives no such events.
+//! // Shows the client which callbacks ran; by default it receives no such events, and nothing of
+//! // what guards have decided.
 //! let server = AgUi::builder(agent).on_translate(before_translate(|request| {
 //!     match &request.event().kind {
 //!         EventKind::Callback(note) => {
@@ -54,7 +55,7 @@
 //! | state | `STATE_SNAPSHOT`, `STATE_DELTA`; only snapshots once a key such as `__proto__` has changed, since the official client drops a delta with such a key |
 //! | attempt discarded, response replaced | `MESSAGES_SNAPSHOT` without the message |
 //! | custom | `CUSTOM` |
-//! | usage, callback notes | nothing |
+//! | usage, notes of callbacks and guards | nothing |
 //!
 //! # As callbacks of trpc-agent-go
 //!

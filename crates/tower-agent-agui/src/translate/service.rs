@@ -177,7 +177,7 @@ pub(crate) fn translate(event: stream::Event, run: &TranslateRun, out: &mut Vec<
             out.push(without(run, &message));
         }
         EventKind::Custom { name, value } => out.push(Event::custom(name, value)),
-        // Usage, callback notes and other events are not sent.
+        // Usage, notes of callbacks and guards, and other events are not sent.
         _ => {}
     }
     if let Some(subagent) = subagent(&invocation) {

@@ -166,7 +166,7 @@ impl Callback<AgentRequest> for OutermostAgent {
             "label": answer.label,
             "from": answer.sources,
         });
-        context.emit(EVENT, told).await;
+        context.note(NOTE, told).await;
         Ok(Action::Continue)
     }
 
@@ -201,7 +201,7 @@ impl Callback<AgentRequest> for OutermostAgent {
 }
 
 /// The name of the event about the label of an agent's answer.
-const EVENT: &str = "flow_answer";
+const NOTE: &str = "flow_answer";
 
 /// The part of the guard directly around an agent's loop.
 pub(super) struct InnermostAgent(pub(super) Arc<FlowSettings>);

@@ -210,7 +210,7 @@ async fn tell(
         "violations": violations,
         "context": checked.context,
     });
-    context.emit(EVENT, event).await;
+    context.note(NOTE, event).await;
 }
 
 /// Returns whether the arguments of a call may have a reference. Most have none, which their text
@@ -221,7 +221,7 @@ fn may_refer(request: &ToolRequest) -> bool {
 }
 
 /// The name of the event about a decision.
-const EVENT: &str = "flow";
+const NOTE: &str = "flow";
 
 impl Callback<ToolRequest> for Checking {
     async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {

@@ -114,7 +114,7 @@
 //!
 //! The guard asks before [approvals](crate::approval), which ask for themselves: no answer to the
 //! one answers the other. Every decision is an event,
-//! [`Custom`](tower_agent::stream::EventKind::Custom) with the name `flow`, with the call, the
+//! [`Note`](tower_agent::stream::EventKind::Note) with the name `flow`, with the call, the
 //! rules, the places of arguments and the label of the context, and without a value. In
 //! [`explain`](tower_agent::Agent::explain) it is `Flow(check)` that decides; `Flow(notes)` and
 //! `Flow(labels)` account for what passes a model or an agent, directly around it and outside all

@@ -492,7 +492,7 @@ async fn a_stream_leads_past_the_rules_as_well() {
             let mut stream = (way.build)(&world).stream(asked_by(&ANN));
             let mut decisions = Vec::new();
             while let Some(event) = stream.next().await {
-                if let EventKind::Custom { name, value } = event.kind
+                if let EventKind::Note { name, value } = event.kind
                     && *name == *"policy"
                     && value["tool"] == "refund"
                 {
@@ -670,12 +670,24 @@ impl Page {
         input
     }
 
-    /// Makes a run with these messages, and returns those that the page has then.
+    /// Makes a run with these messages, and returns those that the page has then. Of the rules it
+    /// reads nothing.
     async fn run(&self, messages: &[agui::Message]) -> Vec<agui::Message> {
         let mut shown = agui::Conversation::new(messages.to_vec());
         let mut run = self.server.run(Self::input(messages)).await.unwrap();
         while let Some(event) = run.next().await {
             shown.apply(&event);
+            let sent = serde_json::to_string(&event).unwrap();
+            for id in [
+                "\"working\"",
+                "\"small\"",
+                "\"two\"",
+                "\"breaks\"",
+                "\"asks\"",
+            ] {
+                assert!(!sent.contains(id), "{sent}");
+            }
+            assert!(!sent.contains("CUSTOM"), "{sent}");
         }
         shown.messages().to_vec()
     }

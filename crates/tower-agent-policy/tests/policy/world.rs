@@ -148,7 +148,7 @@ pub(crate) fn listen() -> (Bundle, Observations) {
 pub(crate) fn decided(heard: &mut Observations) -> Vec<Value> {
     let mut events = Vec::new();
     while let Some(Some(heard)) = heard.next().now_or_never() {
-        if let EventKind::Custom { name, value } = heard.event.kind
+        if let EventKind::Note { name, value } = heard.event.kind
             && *name == *"policy"
         {
             events.push(value);

@@ -96,6 +96,9 @@ impl Page {
     fn reads(&mut self, messages: Vec<Message>, events: Vec<Event>) {
         self.shown = Conversation::new(messages);
         events.iter().for_each(|event| self.shown.apply(event));
+        // What the guard has decided, by which rules and labels, is for the program.
+        let is_told = |event: &Event| event.kind.name() == "CUSTOM";
+        assert!(!events.iter().any(is_told), "{events:?}");
         let events: Vec<_> = events
             .iter()
             .map(|event| serde_json::to_value(event).unwrap())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tower_agent::callback::{after_model, before_model, on_model_error};
+use tower_agent::callback::{after_model, before_model, before_model_async, on_model_error};
 use tower_agent::stream::EventKind as Told;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
@@ -246,10 +246,13 @@ fn a_tools_own_event_is_a_custom_event() {
 }
 
 #[test]
-fn usage_and_notes_of_callbacks_are_not_sent_unless_a_callback_does() {
+fn usage_and_notes_are_not_sent_unless_a_callback_does() {
     let builder = || {
         agent("agent", [Turn::from_text("hi").usage(Usage::new(1, 1))])
-            .on_model(before_model(|_| {}))
+            // Asynchronous, so that it is told where it happens.
+            .on_model(before_model_async(async |request: &mut ModelRequest| {
+                request.context().note("guard", "rule 7").await;
+            }))
     };
     let plain = names(&served(builder()));
     assert_eq!(plain.len(), 8, "{plain:?}");
@@ -260,10 +263,14 @@ fn usage_and_notes_of_callbacks_are_not_sent_unless_a_callback_does() {
                 Action::Respond(TranslateResponse::from(told))
             }
             Told::Callback(note) => Action::Respond(Event::custom("callback", note.hook).into()),
+            Told::Note { name, value } => {
+                Action::Respond(Event::custom(name.clone(), value.clone()).into())
+            }
             _ => Action::Continue,
         }))
         .build();
-    assert_eq!(customs(&run(&server, input())), ["callback", "usage"]);
+    let sent = run(&server, input());
+    assert_eq!(customs(&sent), ["guard", "callback", "usage"]);
 }
 
 /// The messages that a front end is left with, as an agent would read them.

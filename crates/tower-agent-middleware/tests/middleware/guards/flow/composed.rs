@@ -259,7 +259,7 @@ async fn a_decision_is_an_event_with_rules_and_labels_and_no_value() {
     let mut run = guarded(&model, &Log::default(), hiding()).stream("?");
     let mut decisions = Vec::new();
     while let Some(event) = run.next().await {
-        if let EventKind::Custom { name, value } = event.kind
+        if let EventKind::Note { name, value } = event.kind
             && &*name == "flow"
         {
             decisions.push(value);

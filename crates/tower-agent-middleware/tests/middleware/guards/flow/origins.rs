@@ -366,7 +366,7 @@ async fn the_label_of_an_answer_is_told() {
         let mut run = agent.stream_typed::<String>("?");
         let mut told = Vec::new();
         while let Some(event) = run.next().await {
-            if let EventKind::Custom { name, value } = event.kind
+            if let EventKind::Note { name, value } = event.kind
                 && &*name == "flow_answer"
             {
                 told.push(value["label"]["integrity"].clone());
