@@ -2,6 +2,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::call::CallKind;
+use crate::stream::{Event, EventKind};
 use crate::tool::Tool;
 
 /// The structure of an agent, from the outside in, as data.
@@ -133,6 +135,45 @@ impl Target {
 }
 
 impl Explanation {
+    /// Returns the wrapper that an event is about: a [`WrapperNote`](crate::stream::WrapperNote),
+    /// or a [`CallbackNote`](crate::stream::CallbackNote) that names one. `None` for another event,
+    /// and for one of an agent that is not in this explanation, such as an agent used as a tool,
+    /// which has its own.
+    ///
+    /// In a run that brings callbacks or layers, take the explanation
+    /// [for its request](crate::Agent::explain_for). A bundle that
+    /// [is idle](crate::callback::Bundle::idle_when) has no place in a run: where there are such,
+    /// compare the names.
+    #[must_use]
+    pub fn wrapper_of(&self, event: &Event) -> Option<&Wrapper> {
+        let (call, index) = match &event.kind {
+            EventKind::Wrapper(note) => (note.call, note.index),
+            EventKind::Callback(note) => (note.call, note.wrapper?),
+            _ => return None,
+        };
+        let mut path = event.invocation.path.split('/');
+        let mut explanation = Some(self).filter(|agent| path.next() == Some(&agent.agent))?;
+        for name in path {
+            let mut inside = explanation.inside().iter();
+            explanation = inside.find(|agent| agent.agent == name)?;
+        }
+        let around = match (call, &explanation.body) {
+            (CallKind::Agent, _) => &explanation.around,
+            (CallKind::Model, Explained::Loop { model, .. }) => &model.around,
+            (CallKind::Tool, Explained::Loop { around_tools, .. }) => around_tools,
+            _ => return None,
+        };
+        around.get(usize::try_from(index).ok()?)
+    }
+
+    /// Returns the agents that the conversation goes on with inside this one.
+    fn inside(&self) -> &[Self] {
+        match &self.body {
+            Explained::Loop { sub_agents, .. } => sub_agents,
+            Explained::Team { members, .. } => members,
+        }
+    }
+
     fn write(&self, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_line(format_args!("agent `{}`", self.agent), depth, f)?;
         let inside = write_stack(&self.around, depth + 1, f)?;

@@ -73,8 +73,9 @@ impl Outline {
 
     /// Describes what is around a call.
     fn around<R: InAgent>(&self, tree: &Tree) -> Vec<Wrapper> {
-        let inherited = R::stack(&tree.around).parts();
-        let own = R::stack(&self.shell.own).parts();
+        let stack = R::IN_TREE.stack;
+        let inherited = stack(&tree.around).parts();
+        let own = stack(&self.shell.own).parts();
         let parts = merged(inherited, own, || tree.callback_rules(R::CALL));
         let names = parts.map(|((_, part), joined)| {
             let mut names = part.names();

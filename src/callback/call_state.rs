@@ -10,6 +10,7 @@ use super::hook_set::HookSet;
 use super::members::Members;
 use super::phase::Mode;
 use super::position::Position;
+use super::probe::WrapperCall;
 use super::rules::CallbackRules;
 use crate::call::Request;
 use crate::error::{CallSite, Error, ErrorKind, Result};
@@ -88,6 +89,7 @@ impl<R: Request> CallState<R> {
         let tool_call = context.tool_call_message();
         let note = CallbackNote {
             callback: name(self.at(index).get()),
+            wrapper: WrapperCall::index_in(context, R::CALL),
             hook,
             call: R::CALL,
             name: self.request.name().map(Into::into),

@@ -48,6 +48,7 @@ use super::hook_set::HookSet;
 use super::list::Callbacks;
 use super::phase::{Mode, PhaseDecisions};
 use super::position::Position;
+use super::probe::{Names, Probe, Sight, Watched};
 use super::rules::{CallbackRules, Remaining};
 use super::stack::{LayerInner, Placed, StackBuilder, StackPart, merged};
 use super::tree::Tree;
@@ -93,8 +94,12 @@ impl<R: Request> LayerInner<R> {
         }
         let Bands { first, inner } = self.bands(request.context());
         match first {
-            None => self.inner.make(request),
-            Some(_) => Inside::new(inner, self.inner.clone()).enter(first, request, false),
+            None => reach(self.target_sight(), request, |request| {
+                self.inner.make(request)
+            }),
+            Some(_) => self
+                .inside(inner, self.inner.clone())
+                .enter(first, request, false),
         }
     }
 
@@ -115,19 +120,40 @@ impl<R: Request> LayerInner<R> {
         for (position, part) in outside.into_iter().rev().cloned() {
             let inside = layered;
             layered = match part {
-                StackPart::Layer(layer) => layer.around(inside),
-                StackPart::Band(band) => BoxCallService::internal(move |request| {
-                    let inside = inside.clone();
-                    BoxCallFuture::new(run(Some(position), band.clone(), request, inside, false))
-                }),
+                StackPart::Layer(layer) => layer.around(inside, self.in_tree),
+                StackPart::Band(band) => {
+                    let sight = self.sight();
+                    BoxCallService::internal(move |request| {
+                        let band = (position, band.clone());
+                        run_probed(sight, band, request, inside.clone(), false)
+                    })
+                }
             };
         }
         Some(layered)
     }
 
+    /// Returns what is inside the first of these bands.
+    fn inside(&self, bands: Vec<Band<R>>, inner: BoxCallService<R>) -> Inside<R> {
+        Inside {
+            bands: (!bands.is_empty()).then(|| Arc::new(bands)),
+            next: 0,
+            is_in_outermost: false,
+            sight: self.sight(),
+            target_sight: self.target_sight(),
+            inner,
+        }
+    }
+
+    /// Returns how a probe looks at what reaches the target of the call, which is directly inside
+    /// the bands. A layer looks itself, at its own boundary.
+    fn target_sight(&self) -> Option<&'static Sight<R>> {
+        self.sight().filter(|_| self.to == Position::LAST)
+    }
+
     /// Returns what the agent inherits around the call.
     fn inherited<'a>(&self, context: &'a RunContext) -> Option<&'a StackBuilder<R>> {
-        let stack = self.in_tree?;
+        let stack = self.in_tree?.stack;
         Some(stack(&Tree::of(context)?.around))
     }
 
@@ -221,7 +247,8 @@ impl<R: Request> Service<R> for LayerInner<R> {
             return BoxCallFuture::failed(no_part_of_the_run::<R>());
         }
         let Bands { first, inner } = self.bands(request.context());
-        Inside::new(inner, self.inner.take()).enter(first, request, true)
+        let ready = self.inner.take();
+        self.inside(inner, ready).enter(first, request, true)
     }
 }
 
@@ -261,28 +288,61 @@ struct Inside<R: Request> {
     /// The band around this is outside everything else. It sees a service that fails to become
     /// ready, and waits for none: what is inside it is ready at once.
     is_in_outermost: bool,
+    /// How probes look at the call, if it is an agent's,
+    sight: Option<&'static Sight<R>>,
+    /// and where it reaches its target, if that is directly inside the bands.
+    target_sight: Option<&'static Sight<R>>,
     inner: BoxCallService<R>,
 }
 
 impl<R: Request> Inside<R> {
-    fn new(bands: Vec<Band<R>>, inner: BoxCallService<R>) -> Self {
-        Self {
-            bands: (!bands.is_empty()).then(|| Arc::new(bands)),
-            next: 0,
-            is_in_outermost: false,
-            inner,
-        }
-    }
-
     fn enter(mut self, band: Option<Band<R>>, request: R, is_ready: bool) -> BoxCallFuture<R> {
-        match band {
-            None if is_ready => self.inner.call(request),
-            None => self.inner.make(request),
-            Some((position, band)) => {
-                self.is_in_outermost = position == Position::Outermost;
-                BoxCallFuture::new(run(Some(position), band, request, self, is_ready))
-            }
+        if let Some(band) = band {
+            self.is_in_outermost = band.0 == Position::Outermost;
+            return run_probed(self.sight, band, request, self, is_ready);
         }
+        reach(self.target_sight, request, |request| {
+            if is_ready {
+                self.inner.call(request)
+            } else {
+                self.inner.make(request)
+            }
+        })
+    }
+}
+
+/// Makes a call of the target, with a probe outside where somebody asks.
+fn reach<R: Request>(
+    sight: Option<&'static Sight<R>>,
+    request: R,
+    make: impl FnOnce(R) -> BoxCallFuture<R>,
+) -> BoxCallFuture<R> {
+    let probe = Probe::reach(sight, &request);
+    let future = make(request);
+    match probe {
+        None => future,
+        probe => BoxCallFuture::new(Watched::new(future, probe)),
+    }
+}
+
+/// Runs one call inside a band of a stack, with a probe outside where somebody asks.
+fn run_probed<R, S>(
+    sight: Option<&'static Sight<R>>,
+    (position, callbacks): Band<R>,
+    mut request: R,
+    inner: S,
+    is_ready: bool,
+) -> BoxCallFuture<R>
+where
+    R: Request,
+    S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send + 'static,
+{
+    let names = || Names::Band(callbacks.clone().into_members());
+    let probe = Probe::enter(sight, names, &mut request);
+    let future = run(Some(position), callbacks, request, inner, is_ready);
+    match probe {
+        None => BoxCallFuture::new(future),
+        probe => BoxCallFuture::new(Watched::new(future, probe)),
     }
 }
 
@@ -307,6 +367,8 @@ impl<R: Request> Service<R> for Inside<R> {
             bands: bands.filter(|_| !is_last).cloned(),
             next: self.next + 1,
             is_in_outermost: false,
+            sight: self.sight,
+            target_sight: self.target_sight,
             inner: self.inner.take(),
         };
         inside.enter(band, request, !self.is_in_outermost)

@@ -67,6 +67,7 @@ mod named_tool;
 mod names;
 mod phase;
 mod position;
+mod probe;
 mod rules;
 mod service;
 mod stack;

@@ -8,6 +8,7 @@ use super::list::Callbacks;
 use super::named_tool::NamedTool;
 use super::names::{named_in, names_of};
 use super::position::Position;
+use super::probe::{Probed, SeenRequest, SeenResponse, Sight};
 use super::rules::{CallbackRules, Rules};
 use crate::call::{BoxCallService, CallService, Request};
 use crate::model::ModelRequest;
@@ -56,7 +57,7 @@ pub(crate) enum StackPart<R: Request> {
 
 /// A tower layer without its type.
 pub(crate) struct StackLayer<R: Request> {
-    names: Vec<String>,
+    names: Arc<Vec<String>>,
     tools: Vec<NamedTool>,
     apply: Box<dyn Fn(LayerInner<R>) -> BoxCallService<R> + Send + Sync>,
 }
@@ -97,8 +98,9 @@ impl<R: Request> StackBuilder<R> {
     where
         L: Layer<LayerInner<R>, Service: CallService<R>> + Send + Sync + 'static,
     {
-        self.layer_by(Position::Own, layer, |layer, inner| {
-            BoxCallService::layer(layer.layer(inner))
+        self.layer_by(Position::Own, layer, |layer, inner, names| {
+            let sight = inner.sight();
+            BoxCallService::layer(Probed::new(layer.layer(inner), sight, names.clone()))
         });
     }
 
@@ -107,8 +109,13 @@ impl<R: Request> StackBuilder<R> {
     where
         L: Layer<BoxCallService<R>, Service: CallService<R>> + Send + Sync + 'static,
     {
-        self.layer_by(position, layer, |layer, inner| {
-            BoxCallService::layer(layer.layer(inner.boxed()))
+        self.layer_by(position, layer, |layer, inner, names| {
+            let sight = inner.sight();
+            BoxCallService::layer(Probed::new(
+                layer.layer(inner.boxed()),
+                sight,
+                names.clone(),
+            ))
         });
     }
 
@@ -116,13 +123,14 @@ impl<R: Request> StackBuilder<R> {
         &mut self,
         position: Position,
         layer: L,
-        apply: fn(&L, LayerInner<R>) -> BoxCallService<R>,
+        apply: fn(&L, LayerInner<R>, &Arc<Vec<String>>) -> BoxCallService<R>,
     ) {
+        // Read now: in the closure below, the layer has lost its type.
+        let names = Arc::new(names_of::<R, L>(&layer));
         let layer = StackLayer {
-            // Read now: in the closure below, the layer has lost its type.
-            names: names_of::<R, L>(&layer),
+            names: names.clone(),
             tools: named_in::<R, L>(&layer),
-            apply: Box::new(move |inner| apply(&layer, inner)),
+            apply: Box::new(move |inner| apply(&layer, inner, &names)),
         };
         self.insert(position, StackPart::Layer(Arc::new(layer)));
     }
@@ -165,7 +173,7 @@ impl<R: Request> StackBuilder<R> {
         let target = LayerInner {
             from: Position::Journal,
             to: Position::LAST,
-            in_tree: Some(R::stack),
+            in_tree: Some(R::IN_TREE),
             ..LayerInner::bare(service)
         };
         self.compose(target, rules)
@@ -293,15 +301,22 @@ impl<R: Request> StackPart<R> {
     pub(crate) fn names(&self) -> Vec<String> {
         match self {
             Self::Band(band) => band.names().map(String::from).collect(),
-            Self::Layer(layer) => layer.names.clone(),
+            Self::Layer(layer) => layer.names.to_vec(),
         }
     }
 }
 
 impl<R: Request> StackLayer<R> {
     /// Returns the layer's service around this one.
-    pub(super) fn around(&self, inner: BoxCallService<R>) -> BoxCallService<R> {
-        (self.apply)(LayerInner::bare(inner))
+    pub(super) fn around(
+        &self,
+        inner: BoxCallService<R>,
+        in_tree: Option<&'static InTree<R>>,
+    ) -> BoxCallService<R> {
+        (self.apply)(LayerInner {
+            in_tree,
+            ..LayerInner::bare(inner)
+        })
     }
 }
 
@@ -377,28 +392,49 @@ impl Stacks {
     }
 }
 
+/// What is known of the calls of an agent, for the stacks around them.
+pub(crate) struct InTree<R: Request> {
+    /// The stack for the call among those of an agent, or of what it inherits.
+    pub(crate) stack: fn(&Stacks) -> &StackBuilder<R>,
+    sight: Sight<R>,
+}
+
 /// A kind of call that an agent has a stack for.
 pub(crate) trait InAgent: Request {
-    /// Returns the stack for the call.
-    fn stack(stacks: &Stacks) -> &StackBuilder<Self>;
+    const IN_TREE: &'static InTree<Self>;
 }
 
 impl InAgent for AgentRequest {
-    fn stack(stacks: &Stacks) -> &StackBuilder<Self> {
-        &stacks.agent
-    }
+    const IN_TREE: &'static InTree<Self> = &InTree {
+        stack: |stacks| &stacks.agent,
+        sight: Sight {
+            context: Self::context_mut,
+            request: |request| SeenRequest::Agent(request.seen()),
+            response: |response| SeenResponse::Agent(response.seen()),
+        },
+    };
 }
 
 impl InAgent for ModelRequest {
-    fn stack(stacks: &Stacks) -> &StackBuilder<Self> {
-        &stacks.model
-    }
+    const IN_TREE: &'static InTree<Self> = &InTree {
+        stack: |stacks| &stacks.model,
+        sight: Sight {
+            context: Self::context_mut,
+            request: |request| SeenRequest::Model(request.seen()),
+            response: |response| SeenResponse::Model(response.seen()),
+        },
+    };
 }
 
 impl InAgent for ToolRequest {
-    fn stack(stacks: &Stacks) -> &StackBuilder<Self> {
-        &stacks.tool
-    }
+    const IN_TREE: &'static InTree<Self> = &InTree {
+        stack: |stacks| &stacks.tool,
+        sight: Sight {
+            context: Self::context_mut,
+            request: |request| SeenRequest::Tool(request.seen()),
+            response: |response| SeenResponse::Tool(response.seen()),
+        },
+    };
 }
 
 /// The inner service of a layer of a [`StackBuilder`]: everything registered after it.
@@ -429,9 +465,10 @@ pub struct LayerInner<R: Request> {
     pub(super) from: Position,
     /// to here: those of the stack, or of the part of it that is inside a layer.
     pub(super) to: Position,
-    /// What an agent inherits for the call. A function instead of a bound: the request of a user's
-    /// own call does not implement [`InAgent`], and nothing is inherited for it.
-    pub(super) in_tree: Option<fn(&Stacks) -> &StackBuilder<R>>,
+    /// What is known of the calls of an agent. A reference instead of a bound: the request of a
+    /// user's own call does not implement [`InAgent`], nothing is inherited for it, and no probe
+    /// looks at it.
+    pub(super) in_tree: Option<&'static InTree<R>>,
     /// The next layer, or the target of the call.
     pub(super) inner: BoxCallService<R>,
 }
@@ -446,6 +483,11 @@ impl<R: Request> LayerInner<R> {
             in_tree: None,
             inner,
         }
+    }
+
+    /// Returns how probes look at the calls.
+    pub(super) fn sight(&self) -> Option<&'static Sight<R>> {
+        Some(&self.in_tree?.sight)
     }
 
     fn boxed(self) -> BoxCallService<R> {

@@ -5,6 +5,7 @@ use super::bundle::{Bundle, RunBundles};
 use super::list::Callbacks;
 use super::loop_rules::{AtNoAnswer, LoopRules};
 use super::position::Position;
+use super::probe::WrapperCall;
 use super::rules::{CallbackRules, Rules};
 use super::stack::Stacks;
 use crate::call::{CallKind, Request};
@@ -14,6 +15,7 @@ use crate::stream::Observer;
 impl CallbackTypes for OfCallbacks {
     type Tree = Tree;
     type RunBundles = RunBundles;
+    type WrapperCall = WrapperCall;
 }
 
 /// The callbacks, layers and rules that an agent passes down to its calls and sub-agents.

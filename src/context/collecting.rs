@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::carried::Carried;
 use super::effects::{Amounts, EffectLog, Effects};
 use super::run_context::RunContext;
 
@@ -29,12 +30,12 @@ impl EffectLog {
     /// ```
     #[must_use]
     pub fn collect(context: &RunContext, id: impl Into<Arc<str>>) -> (RunContext, Self) {
-        let outer = context.effects.clone();
+        let outer = context.effects().cloned();
         let state = context.state().logged();
         let private_state = context.private_state().logged();
         let log = Self::new(id.into(), state, private_state, outer);
         let inside = RunContext {
-            effects: Some(log.clone()),
+            carried: Some(Carried::log(log.clone(), context.carried.clone())),
             ..context.clone()
         };
         (inside, log)
@@ -44,7 +45,7 @@ impl EffectLog {
     /// is one.
     #[must_use]
     pub fn of(context: &RunContext) -> Option<Self> {
-        context.effects.clone()
+        context.effects().cloned()
     }
 
     /// Registers the handler of the amounts that calls of the run record under `name`: it receives
@@ -108,12 +109,15 @@ impl Effects {
             return;
         }
         // With the calls around it: a handler may have counted this one as a part of them.
-        let around = context.effects.iter().flat_map(|log| log.calls().cloned());
+        let around = context
+            .effects()
+            .into_iter()
+            .flat_map(|log| log.calls().cloned());
         let calls: Arc<[Arc<str>]> = std::iter::once(id.into()).chain(around).collect();
         let handlers = &context.scope.run.replay_handlers;
         for (name, amounts) in &self.amounts {
             // A call around this one may be journaled too: what is replayed inside is its effect.
-            if let Some(log) = &context.effects {
+            if let Some(log) = context.effects() {
                 log.record(name, amounts);
             }
             handlers.replay(name, &calls, amounts);

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::carried::Carried;
 use super::inherited::Inherited;
 use super::node;
 use super::place::RecordPlace;
@@ -102,7 +103,8 @@ impl<'a> Entrant<'a> {
         scope.listeners = above.enter(observers, run, &scope.node.path, tool_call, goes_on);
         RunContext {
             tool_call: caller.tool_call.clone(),
-            effects: caller.effects.clone(),
+            // The caller's wrappers are not the agent's.
+            carried: caller.effects().map(|log| Carried::log(log.clone(), None)),
             ..RunContext::from(self.scope)
         }
     }

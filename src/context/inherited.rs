@@ -11,6 +11,8 @@ pub(crate) trait CallbackTypes {
     type Tree;
     /// The callbacks that a caller adds to a run.
     type RunBundles;
+    /// A call inside a band or a layer that a probe watches.
+    type WrapperCall;
 }
 
 /// The implementation of [`CallbackTypes`].
@@ -21,3 +23,6 @@ pub(crate) type Inherited = Option<Arc<<OfCallbacks as CallbackTypes>::Tree>>;
 
 /// The callbacks that a caller adds to a run.
 pub(crate) type RunCallbacks = Option<Arc<<OfCallbacks as CallbackTypes>::RunBundles>>;
+
+/// A call inside a band or a layer that a probe watches.
+pub(crate) type WrapperCall = <OfCallbacks as CallbackTypes>::WrapperCall;

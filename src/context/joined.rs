@@ -42,6 +42,14 @@ impl Joined {
         }
     }
 
+    /// Returns the context, to change what this request carries in it. It stays in its run.
+    pub(crate) fn context_mut(&mut self) -> &mut RunContext {
+        if self.caller.is_none() || self.given.is_some() {
+            *self = Self::to(self.context().clone());
+        }
+        self.caller.get_or_insert_default()
+    }
+
     pub(crate) fn join(&mut self, caller: RunContext) {
         (self.caller, self.earlier) = (Some(caller), None);
         // Clones made before keep the run that they had.

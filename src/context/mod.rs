@@ -1,6 +1,7 @@
 //! The run that a call belongs to.
 
 mod asking;
+mod carried;
 mod collecting;
 mod conversation_id;
 mod effects;
@@ -26,6 +27,7 @@ mod template;
 mod tool_call_scope;
 mod values;
 
+pub(crate) use self::carried::Carried;
 pub use self::conversation_id::ConversationId;
 pub use self::effects::{Amounts, EffectLog, Effects};
 pub(crate) use self::endings::{Endings, limit_reached};

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::carried::Carried;
 use super::effects::EffectLog;
 use super::extensions::Extensions;
+use super::inherited::WrapperCall;
 use super::lease::Lease;
 use super::place::RecordPlace;
 use super::scope::Scope;
@@ -41,8 +43,7 @@ pub struct RunContext {
     pub(super) tool_call: Option<ToolCallScope>,
     /// The model call with this context is beyond the agent's limit.
     pub(super) beyond_limit: bool,
-    /// The log of the call that this is part of, if its effects are collected.
-    pub(super) effects: Option<EffectLog>,
+    pub(super) carried: Option<Arc<Carried>>,
 }
 
 impl Clone for RunContext {
@@ -56,7 +57,7 @@ impl Clone for RunContext {
             texts: self.texts.clone(),
             tool_call: self.tool_call.clone(),
             beyond_limit: self.beyond_limit,
-            effects: self.effects.clone(),
+            carried: self.carried.clone(),
         }
     }
 }
@@ -69,7 +70,7 @@ impl From<Scope> for RunContext {
             texts: 0..0,
             tool_call: None,
             beyond_limit: false,
-            effects: None,
+            carried: None,
         }
     }
 }
@@ -279,7 +280,7 @@ impl RunContext {
     #[must_use]
     pub fn state(&self) -> &State {
         let of_run = &self.scope.run.state;
-        self.effects.as_ref().map_or(of_run, |log| &log.0.state)
+        self.effects().map_or(of_run, |log| &log.0.state)
     }
 
     /// Returns the conversation's private state: data that callbacks keep across runs, such as the
@@ -317,7 +318,7 @@ impl RunContext {
     pub fn private_state(&self) -> &State {
         // Through the log of a collected call, which records the changes for a replay.
         let of_run = &self.scope.run.private_state;
-        let log = self.effects.as_ref();
+        let log = self.effects();
         log.map_or(of_run, |log| &log.0.private_state)
     }
 
@@ -455,7 +456,7 @@ impl RunContext {
         if let Some(member) = self.scope.around().find(|scope| scope.node.is_member) {
             member.node.escalate();
         }
-        if let Some(effects) = &self.effects {
+        if let Some(effects) = self.effects() {
             effects.escalate();
         }
     }
@@ -474,7 +475,7 @@ impl RunContext {
         if self.listeners().is_told() {
             self.tell_stray_usage();
         }
-        if let Some(effects) = &self.effects {
+        if let Some(effects) = self.effects() {
             effects.add_usage(usage);
         }
     }
@@ -499,6 +500,26 @@ impl RunContext {
     #[inline]
     pub(crate) fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    /// Returns the log of the call that this is part of, if its effects are collected.
+    #[inline]
+    pub(super) fn effects(&self) -> Option<&EffectLog> {
+        self.carried.as_ref()?.effects.as_ref()
+    }
+
+    /// Returns the innermost wrapper that a call around or in this place has entered, if a probe
+    /// watches it.
+    pub(crate) fn entered(&self) -> Option<&Arc<Carried>> {
+        let mut around = self.carried.as_ref()?.around();
+        around.find(|carried| carried.entered().is_some())
+    }
+
+    /// Makes this the context of a call that has entered a wrapper.
+    pub(crate) fn enter(&mut self, wrapper: WrapperCall) -> Arc<Carried> {
+        let carried = Carried::wrapper(wrapper, self.carried.take());
+        self.carried = Some(carried.clone());
+        carried
     }
 
     /// Returns everybody who is told what happens in the agent.

@@ -9,6 +9,7 @@
 mod prompt_cache;
 mod request;
 mod response;
+mod seen;
 mod server_tool;
 mod service;
 mod settings;
@@ -18,6 +19,9 @@ mod written;
 pub use self::prompt_cache::{CacheRetention, PromptCache};
 pub use self::request::ModelRequest;
 pub use self::response::ModelResponse;
+pub(crate) use self::seen::{
+    SeenModelRequest, SeenModelResponse, changed_settings, changed_tools, changed_words,
+};
 pub use self::server_tool::{ServerTool, ServerToolKind};
 pub use self::service::{BoxModel, ModelService};
 pub(crate) use self::settings::format_name;

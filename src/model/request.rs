@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::response::ModelResponse;
+use super::seen::SeenModelRequest;
 use super::settings::Settings;
 use super::written::{Earlier, Written};
 use crate::call::{Attempts, CallKind, Description, Extensions, Origin, Request};
@@ -130,6 +131,21 @@ impl ModelRequest {
     #[must_use]
     pub fn response_id(&self) -> Option<&MessageId> {
         self.response_id.as_ref()
+    }
+
+    /// Returns the context, to change what the request carries in it.
+    pub(crate) fn context_mut(&mut self) -> &mut RunContext {
+        &mut self.context
+    }
+
+    /// Returns what a model sees of the request.
+    pub(crate) fn seen(&self) -> SeenModelRequest {
+        SeenModelRequest {
+            instructions: self.instructions.clone(),
+            messages: self.messages.clone(),
+            tools: self.tools.clone(),
+            settings: self.settings.clone(),
+        }
     }
 
     /// Returns the system prompt.

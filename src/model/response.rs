@@ -2,6 +2,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
+use super::seen::SeenModelResponse;
 use crate::call::{Counted, Origin};
 use crate::error::Result;
 use crate::message::{FinishReason, Message, Metadata, NoAnswer, Part, Role, ToolCall, Usage};
@@ -338,6 +339,16 @@ impl ModelResponse {
     #[must_use]
     pub fn is_given(&self) -> bool {
         self.is_given
+    }
+
+    /// Returns what the response says.
+    pub(crate) fn seen(&self) -> SeenModelResponse {
+        SeenModelResponse {
+            message: self.message.clone(),
+            usage: self.usage,
+            metadata: self.metadata.clone(),
+            asks_again: self.asks_again(),
+        }
     }
 
     fn has_tool_calls(&self) -> bool {

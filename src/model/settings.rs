@@ -122,6 +122,31 @@ impl Settings {
     }
 }
 
+/// Lists the fields of [`Settings`], with the names that they have in a note of a probe.
+macro_rules! changed_fields {
+    ($earlier:ident, $later:ident: $($field:ident)*) => {{
+        // Without `..`, so that a new field is compared.
+        let Settings { $($field),* } = $earlier;
+        let mut changed = Vec::new();
+        $(
+            if *$field != $later.$field {
+                changed.push(concat!("settings.", stringify!($field)));
+            }
+        )*
+        changed
+    }};
+}
+
+impl Settings {
+    /// Returns the names of the fields that later settings have changed.
+    pub(super) fn changed_fields(&self, later: &Self) -> Vec<&'static str> {
+        changed_fields!(
+            self, later: model temperature top_p max_tokens stop seed tool_choice server_tools
+            parallel_tool_calls reasoning_effort response_format prompt_cache extra
+        )
+    }
+}
+
 fn merge(base: &mut Map<String, Value>, fields: Map<String, Value>) {
     for (name, value) in fields {
         match (base.get_mut(&name), value) {

@@ -13,6 +13,7 @@ mod open_calls;
 mod request;
 mod response;
 mod saved_request;
+mod seen;
 mod service;
 mod typed_response;
 
@@ -21,6 +22,7 @@ pub(crate) use self::neighbours::{Neighbours, TransferTarget};
 pub use self::request::AgentRequest;
 pub use self::response::AgentResponse;
 pub use self::saved_request::SavedRequest;
+pub(crate) use self::seen::{SeenAgentRequest, SeenAgentResponse};
 pub use self::service::{AgentService, BoxAgent};
 pub use self::typed_response::TypedResponse;
 pub use crate::conversation::{Checkpoint, CheckpointHead};

@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer_format::AnswerFormat;
 use super::neighbours::Neighbours;
 use super::response::AgentResponse;
+use super::seen::SeenAgentRequest;
 use crate::call::{CallKind, Extensions, Origin, Request};
 use crate::context::{Joined, RunCallbacks, RunContext, State};
 use crate::conversation::{Checkpoint, ConversationRecord};
@@ -360,6 +361,21 @@ impl AgentRequest {
         self.record = record;
         self.joins_at = None;
         self
+    }
+
+    /// Returns the context, to change what the request carries in it.
+    pub(crate) fn context_mut(&mut self) -> &mut RunContext {
+        self.run.context_mut()
+    }
+
+    /// Returns what an agent sees of the request.
+    pub(crate) fn seen(&self) -> SeenAgentRequest {
+        SeenAgentRequest {
+            messages: self.messages.clone(),
+            tools: self.tools.clone(),
+            settings: self.settings.clone(),
+            answer_format: self.answer_format.clone(),
+        }
     }
 
     /// Returns the record to which the agent writes its messages.

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
 use super::answer_format;
+use super::seen::SeenAgentResponse;
 use crate::call::Origin;
 use crate::context::{RunContext, State};
 use crate::conversation::{Checkpoint, ConversationRecord, Head, OrderedMessages};
@@ -341,6 +342,15 @@ impl AgentResponse {
             messages: OrderedMessages::new(mapped?, from),
             ..self.clone()
         })
+    }
+
+    /// Returns what the response says.
+    pub(crate) fn seen(&self) -> SeenAgentResponse {
+        SeenAgentResponse {
+            messages: self.messages.arrived().clone(),
+            new_from: self.new_from,
+            end_reason: self.end_reason.clone(),
+        }
     }
 
     /// Returns whether it was created by a callback or layer and is not part of a conversation yet.

@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::end_reason::EndReason;
+use super::wrapper_note::WrapperNote;
 use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind, Interrupt};
 use crate::message::{FinishReason, Part, ProviderData, Usage};
@@ -301,6 +302,9 @@ pub enum EventKind {
     AttemptFailed(Arc<FailedAttempt>),
     /// A hook of a callback has run.
     Callback(Arc<CallbackNote>),
+    /// A call has left a band of callbacks or a layer. Observers are told that have
+    /// [asked for it](super::Observer::with_wrappers), and no consumer of a stream.
+    Wrapper(Arc<WrapperNote>),
     /// A custom event of a callback or a tool; see [`RunContext::emit`](crate::RunContext::emit).
     Custom {
         /// The name of the event.
@@ -414,6 +418,10 @@ pub enum NextAttempt {
 pub struct CallbackNote {
     /// The callback's name.
     pub callback: Cow<'static, str>,
+    /// The place of its band in the stack around the call: that of the
+    /// [`WrapperNote`](WrapperNote::index) about it. `None` outside the stacks of agents, and where
+    /// no observer has [asked](super::Observer::with_wrappers) about wrappers.
+    pub wrapper: Option<u32>,
     /// The hook: `before`, `after` or `on_error`.
     pub hook: &'static str,
     /// The kind of call.

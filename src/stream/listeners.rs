@@ -55,6 +55,13 @@ impl Listeners {
         self.emitter.is_some() || self.observed.is_some()
     }
 
+    /// Returns the observers if one of them asks what wrappers do.
+    #[inline]
+    pub(crate) fn asked_about_wrappers(&self) -> Option<&Observed> {
+        let observed = self.observed.as_ref();
+        observed.filter(|observed| observed.asks_about_wrappers())
+    }
+
     /// Returns a counter of the time that the run waits for its consumer from now on.
     pub(crate) fn consumer_wait(&self) -> ConsumerWait {
         let emitter = self.emitter.as_ref();

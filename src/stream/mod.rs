@@ -55,6 +55,7 @@ mod observed;
 mod observer;
 mod piece;
 mod unfinished;
+mod wrapper_note;
 
 pub use self::attempt::{Attempt, Streamed};
 pub(crate) use self::call::Received;
@@ -70,7 +71,9 @@ pub use self::event::{
 pub use self::event_stream::EventStream;
 pub(crate) use self::listeners::Listeners;
 pub use self::mapper::{MapFn, Mapper, map_fn};
-pub(crate) use self::observed::ObservedRun;
+pub(crate) use self::observed::{Observed, ObservedRun};
 pub use self::observer::{Observation, Observations, Observer, observer};
 pub use self::piece::Piece;
 pub use self::unfinished::Unfinished;
+pub(crate) use self::wrapper_note::is_same;
+pub use self::wrapper_note::{CallEnd, FieldChange, WrapperNote};

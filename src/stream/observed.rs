@@ -1,10 +1,12 @@
+use std::borrow::Borrow;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use super::emitter::results;
 use super::event::{Event, EventKind, Invocation};
-use super::observer::{Observation, Observer};
+use super::observer::{Observation, Observer, Wrappers};
+use super::wrapper_note::WrapperNote;
 use crate::conversation::CallName;
 use crate::lock::lock;
 use crate::message::Message;
@@ -17,6 +19,8 @@ struct ObservedAgent {
     run: Arc<ObservedRun>,
     invocation: Arc<Invocation>,
     observers: Vec<Observer>,
+    /// The most that one of them asks for.
+    wrappers: Wrappers,
 }
 
 /// Data shared by the observed agents of a run, whoever observes which of them.
@@ -55,14 +59,17 @@ impl Observed {
         let above = caller.map_or(&[][..], |caller| &caller.0.observers);
         for observer in above.iter().chain(more) {
             // One that is registered twice is told once.
-            let is_known = observers.iter().any(|known| known.is_clone_of(observer));
-            if observer.is_read() && !is_known {
-                observers.push(observer.clone());
+            let mut known = observers.iter_mut();
+            match known.find(|known| known.is_clone_of(observer)) {
+                Some(known) => known.join(observer),
+                None if observer.is_read() => observers.push(observer.clone()),
+                None => {}
             }
         }
         if observers.is_empty() {
             return None;
         }
+        let wrappers = observers.iter().map(Observer::wrappers).max();
         let run = run();
         let invocation = match streamed {
             // The stream and the observers name an agent alike.
@@ -77,6 +84,7 @@ impl Observed {
             run,
             invocation,
             observers,
+            wrappers: wrappers.unwrap_or_default(),
         })))
     }
 
@@ -91,12 +99,42 @@ impl Observed {
         }
     }
 
+    /// Returns whether an observer asks what wrappers do.
+    #[inline]
+    pub(crate) fn asks_about_wrappers(&self) -> bool {
+        self.0.wrappers != Wrappers::None
+    }
+
+    /// Returns whether an observer asks about wrappers that do nothing.
+    pub(crate) fn asks_about_all_wrappers(&self) -> bool {
+        self.0.wrappers == Wrappers::All
+    }
+
+    /// Returns whether this is the same agent, in the same call of it.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Tells those observers what a wrapper did that have asked.
+    pub(crate) fn tell_wrapper(&self, note: WrapperNote) {
+        let least = if note.is_idle() {
+            Wrappers::All
+        } else {
+            Wrappers::Active
+        };
+        let asked = |observer: &&Observer| observer.wrappers() >= least;
+        let observers: Vec<_> = self.0.observers.iter().filter(asked).collect();
+        self.tell_to(&observers, EventKind::Wrapper(Arc::new(note)));
+    }
+
     /// Tells the observers what has happened in this agent.
     pub(crate) fn tell(&self, kind: EventKind) {
+        self.tell_to(&self.0.observers, kind);
+    }
+
+    fn tell_to(&self, observers: &[impl Borrow<Observer>], kind: EventKind) {
         let ObservedAgent {
-            run,
-            invocation,
-            observers,
+            run, invocation, ..
         } = &*self.0;
         let mut next = lock(&run.next);
         let observation = Observation {
@@ -111,9 +149,9 @@ impl Observed {
         *next += 1;
         if let Some((last, others)) = observers.split_last() {
             for observer in others {
-                observer.tell(observation.clone());
+                observer.borrow().tell(observation.clone());
             }
-            last.tell(observation);
+            last.borrow().tell(observation);
         }
     }
 }

@@ -17,7 +17,20 @@ use crate::lock::lock;
 /// Give it to an agent with a [`Bundle`](crate::callback::Bundle::observer). Clones tell the same
 /// [`Observations`].
 #[derive(Clone)]
-pub struct Observer(Arc<Sender>);
+pub struct Observer {
+    sender: Arc<Sender>,
+    wrappers: Wrappers,
+}
+
+/// The wrappers that an observer is told about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Wrappers {
+    #[default]
+    None,
+    /// Those that did something to a call.
+    Active,
+    All,
+}
 
 /// A stream of [`Observation`]s: the events of the runs of all agents that have the [`Observer`].
 ///
@@ -45,7 +58,8 @@ pub struct Observation {
 /// An observer is told of agents, turns, results of tools, decisions of callbacks, attempts that
 /// failed, tokens and [custom events](crate::RunContext::emit), in every agent of the tree. It is
 /// not told of deltas, messages or state, and not of the start and the end of a stream: a run
-/// starts and ends with the agent that has no [caller](super::Invocation::caller).
+/// starts and ends with the agent that has no [caller](super::Invocation::caller). It is told what
+/// each callback and layer did to each call if it [asks](Observer::with_wrappers).
 ///
 /// ```
 /// use futures::StreamExt;
@@ -77,7 +91,11 @@ pub fn observer(capacity: usize) -> (Observer, Observations) {
         is_closed: AtomicBool::new(false),
     });
     let sender = Arc::new(Sender(queue.clone()));
-    (Observer(sender), Observations(queue))
+    let observer = Observer {
+        sender,
+        wrappers: Wrappers::None,
+    };
+    (observer, Observations(queue))
 }
 
 /// The state that all clones of an observer share.
@@ -101,19 +119,77 @@ struct QueueState {
 }
 
 impl Observer {
+    /// Asks as well what each wrapper, a band of callbacks or a layer, did to each call: see
+    /// [`WrapperNote`](super::WrapperNote). Wrappers that passed a call on as it was are left out.
+    ///
+    /// It shows the stacks of agents: callbacks and layers of theirs, of bundles and of the run.
+    /// What is inside a model, such as layers that were put around it before, is a part of the
+    /// model. Calls that are not watched by such an observer pay nothing for it.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use tower_agent::callback::{Bundle, before_model};
+    /// use tower_agent::stream::{self, EventKind};
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, BoxError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), BoxError> {
+    /// let (observer, observations) = stream::observer(1024);
+    /// let brief = before_model(|request| request.add_instructions("Be brief."));
+    /// let agent = Agent::builder(ScriptedModel::new([Turn::from_text("It rains.")]))
+    ///     .on_model(brief.named("brief"))
+    ///     .global_callbacks(Bundle::new().observer(observer.with_wrappers()))
+    ///     .build()?;
+    ///
+    /// agent.run("How is the weather?").await?;
+    /// drop(agent);
+    /// let events: Vec<_> = observations.collect().await;
+    /// let notes = events.iter().filter_map(|told| match &told.event.kind {
+    ///     EventKind::Wrapper(note) => Some(note.to_string()),
+    ///     _ => None,
+    /// });
+    /// assert_eq!(notes.collect::<Vec<_>>(), ["brief: changed the request's instructions"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_wrappers(mut self) -> Self {
+        self.wrappers = self.wrappers.max(Wrappers::Active);
+        self
+    }
+
+    /// Asks the same about every wrapper, whether it did something or not: how often a call passed
+    /// it, and how long that took.
+    #[must_use]
+    pub fn with_all_wrappers(mut self) -> Self {
+        self.wrappers = Wrappers::All;
+        self
+    }
+
+    /// Returns the wrappers that it is told about.
+    pub(super) fn wrappers(&self) -> Wrappers {
+        self.wrappers
+    }
+
+    /// Adds what another clone, which tells the same reader, has asked for.
+    pub(super) fn join(&mut self, other: &Self) {
+        self.wrappers = self.wrappers.max(other.wrappers);
+    }
+
     /// Returns whether somebody reads what this is told.
     pub(crate) fn is_read(&self) -> bool {
-        !self.0.0.is_closed.load(Ordering::Relaxed)
+        !self.sender.0.is_closed.load(Ordering::Relaxed)
     }
 
     /// Returns whether both tell the same reader.
     pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.sender, &other.sender)
     }
 
     /// Adds an event if there is room for it. Never waits.
     pub(super) fn tell(&self, observation: Observation) {
-        let queue = &*self.0.0;
+        let queue = &*self.sender.0;
         let mut state = lock(&queue.state);
         if !self.is_read() || state.events.len() >= queue.capacity {
             drop(state);

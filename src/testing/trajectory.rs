@@ -178,6 +178,7 @@ impl Trajectory {
                 | EventKind::AnswerRejected { .. }
                 | EventKind::AttemptFailed(_)
                 | EventKind::Callback(_)
+                | EventKind::Wrapper(_)
                 | EventKind::Custom { .. }
                 | EventKind::Note { .. } => {}
             }

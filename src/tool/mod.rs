@@ -48,6 +48,7 @@ mod output;
 mod request;
 mod response;
 mod schema;
+mod seen;
 mod service;
 mod set;
 #[expect(clippy::module_inception, reason = "the noun of the folder")]
@@ -61,6 +62,7 @@ pub use self::output::{IntoToolResponse, Json};
 pub use self::request::ToolRequest;
 pub use self::response::ToolResponse;
 pub(crate) use self::schema::answer;
+pub(crate) use self::seen::{SeenToolRequest, SeenToolResponse};
 pub use self::service::{BoxTool, ToolService};
 pub use self::set::{InvalidTool, ToolSet};
 pub(crate) use self::tool::NameLayers;

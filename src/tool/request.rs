@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::arguments::{looks_like_object, wrapped};
 use super::declaration::{Effect, ToolDeclaration};
 use super::response::ToolResponse;
+use super::seen::SeenToolRequest;
 use crate::call::{Attempts, BoxCallService, CallKind, Extensions, Origin, Request};
 use crate::chance;
 use crate::context::RunContext;
@@ -114,6 +115,19 @@ impl ToolRequest {
         // The call has these arguments for good, and few tools ask for a key.
         self.keeps_key = true;
         self
+    }
+
+    /// Returns the context, to change what the request carries in it.
+    pub(crate) fn context_mut(&mut self) -> &mut RunContext {
+        &mut self.context
+    }
+
+    /// Returns what a tool sees of the request.
+    pub(crate) fn seen(&self) -> SeenToolRequest {
+        SeenToolRequest {
+            call: self.call.clone(),
+            arguments: self.arguments.clone(),
+        }
     }
 
     /// Takes the tool that executes the call, if it is already known.

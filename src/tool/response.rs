@@ -3,6 +3,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::seen::SeenToolResponse;
 use crate::call::{Counted, Origin};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Part;
@@ -102,6 +103,15 @@ impl ToolResponse {
         match &self.shown {
             Some(parts) => parts.to_vec(),
             None => vec![Part::from(&*self.value)],
+        }
+    }
+
+    /// Returns what the response says.
+    pub(crate) fn seen(&self) -> SeenToolResponse {
+        SeenToolResponse {
+            value: self.value.clone(),
+            parts: self.shown.clone(),
+            is_error: self.is_error,
         }
     }
 

@@ -1,0 +1,466 @@
+//! Probes between the wrappers of a stack, where an observer asks for them.
+//!
+//! ```text
+//! request   -> | band -> | layer -> | target
+//! response  <- | band <- | layer <- |
+//! ```
+//!
+//! A call crosses the boundary between two wrappers (`|`) once in each direction. What is seen there
+//! is what one of them has made of the call, and what the other is given. The wrapper that a call
+//! has entered is carried in its context: a layer may make a request anew, and several at once, but
+//! each of them belongs to the run, and so has the context of the request that it stands for.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+use std::thread::panicking;
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+use tokio::time::Instant;
+use tower::Service;
+
+use super::hook::name;
+use super::members::Members;
+use crate::call::{CallKind, CallService, Request};
+use crate::context::{Carried, RunContext};
+use crate::conversation::CallName;
+use crate::error::{BoxError, Error, ErrorKind, Result};
+use crate::lock::lock;
+use crate::model::{SeenModelRequest, SeenModelResponse};
+use crate::on_drop::OnDrop;
+use crate::run::{SeenAgentRequest, SeenAgentResponse};
+use crate::stream::{CallEnd, FieldChange, Observed, WrapperNote};
+use crate::tool::{SeenToolRequest, SeenToolResponse};
+
+/// How probes look at calls of one kind.
+pub(crate) struct Sight<R: Request> {
+    pub(super) context: fn(&mut R) -> &mut RunContext,
+    pub(super) request: fn(&R) -> SeenRequest,
+    pub(super) response: fn(&R::Response) -> SeenResponse,
+}
+
+/// What is seen of a request.
+pub(crate) enum SeenRequest {
+    Agent(SeenAgentRequest),
+    Model(SeenModelRequest),
+    Tool(SeenToolRequest),
+}
+
+impl SeenRequest {
+    fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
+        match (self, later) {
+            (Self::Agent(earlier), Self::Agent(later)) => earlier.changes(later, changes),
+            (Self::Model(earlier), Self::Model(later)) => earlier.changes(later, changes),
+            (Self::Tool(earlier), Self::Tool(later)) => earlier.changes(later, changes),
+            // A wrapper and what is inside it have calls of one kind.
+            _ => {}
+        }
+    }
+
+    fn name(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Tool(request) => Some(request.name().clone()),
+            Self::Agent(_) | Self::Model(_) => None,
+        }
+    }
+}
+
+/// What is seen of a response.
+pub(crate) enum SeenResponse {
+    Agent(SeenAgentResponse),
+    Model(SeenModelResponse),
+    Tool(SeenToolResponse),
+}
+
+impl SeenResponse {
+    fn changes(&self, later: &Self) -> Vec<FieldChange> {
+        let mut changes = Vec::new();
+        match (self, later) {
+            (Self::Agent(earlier), Self::Agent(later)) => earlier.changes(later, &mut changes),
+            (Self::Model(earlier), Self::Model(later)) => earlier.changes(later, &mut changes),
+            (Self::Tool(earlier), Self::Tool(later)) => earlier.changes(later, &mut changes),
+            _ => {}
+        }
+        changes
+    }
+}
+
+/// A call inside a wrapper: what it was given, and what is known of the calls that it makes.
+pub(crate) struct WrapperCall {
+    agent: Observed,
+    call: CallKind,
+    /// The tool call that it is, or that it is made in.
+    tool_call: Option<CallName>,
+    iteration: u32,
+    attempt: u32,
+    index: u32,
+    entered: Instant,
+    inside: Mutex<Inner>,
+}
+
+/// What is known of the calls inside a wrapper.
+#[derive(Default)]
+struct Inner {
+    /// The request that the wrapper was given. `None` once its call is over.
+    given: Option<SeenRequest>,
+    /// The fields that it has changed.
+    request: Vec<FieldChange>,
+    calls: u32,
+    ended: u32,
+    running: u32,
+    /// When the first of those began that run now.
+    since: Option<Instant>,
+    /// How long calls were running before.
+    time: Duration,
+    last: Option<CallEnd>,
+    responses: Vec<SeenResponse>,
+}
+
+impl WrapperCall {
+    /// Returns the place of the wrapper that a call of this kind and context has entered last.
+    pub(super) fn index_in(context: &RunContext, call: CallKind) -> Option<u32> {
+        let carried = around(context, call)?;
+        Some(carried.entered()?.index)
+    }
+
+    fn is_of(&self, context: &RunContext, call: CallKind) -> bool {
+        let listeners = context.listeners();
+        let observed = listeners.asked_about_wrappers();
+        let tool_call = context.tool_call_message();
+        let known = self.tool_call.as_ref();
+        self.call == call
+            && self.iteration == context.iteration()
+            && observed.is_some_and(|observed| observed.is_same(&self.agent))
+            && tool_call == known.map(|known| (&known.message, known.index))
+    }
+
+    /// A call inside begins.
+    fn begin(&self, request: &SeenRequest, now: Instant) {
+        let mut inside = lock(&self.inside);
+        let Inner {
+            given: Some(given),
+            request: changes,
+            ..
+        } = &mut *inside
+        else {
+            return;
+        };
+        let mut more = Vec::new();
+        given.changes(request, &mut more);
+        // Of several calls, each may have another field changed.
+        changes.retain(|known| more.iter().all(|change| change.field != known.field));
+        changes.append(&mut more);
+        inside.calls += 1;
+        inside.running += 1;
+        inside.since.get_or_insert(now);
+    }
+
+    /// A call inside ends, or is dropped.
+    fn end(&self, end: CallEnd, response: Option<SeenResponse>, now: Instant) {
+        let mut inside = lock(&self.inside);
+        if inside.given.is_none() {
+            return;
+        }
+        inside.running -= 1;
+        if inside.running == 0
+            && let Some(since) = inside.since.take()
+        {
+            inside.time += now - since;
+        }
+        if end != CallEnd::Dropped {
+            inside.ended += 1;
+            inside.last = Some(end);
+            inside.responses.extend(response);
+        }
+    }
+
+    /// The call leaves the wrapper, which has these names.
+    fn leave<R: Request>(
+        &self,
+        names: &Names<R>,
+        outside: CallEnd,
+        response: Option<&SeenResponse>,
+        now: Instant,
+    ) {
+        let inside = std::mem::take(&mut *lock(&self.inside));
+        let running = inside.since.map_or(Duration::ZERO, |since| now - since);
+        let mut note = WrapperNote {
+            index: self.index,
+            names: Vec::new(),
+            call: self.call,
+            name: None,
+            tool_call: None,
+            iteration: self.iteration,
+            attempt: self.attempt,
+            request: inside.request,
+            calls: inside.calls,
+            dropped: inside.calls - inside.ended,
+            inside: inside.last,
+            response: response
+                .map_or_else(Vec::new, |response| changed(&inside.responses, response)),
+            outside,
+            own_time: (now - self.entered).saturating_sub(inside.time + running),
+        };
+        // Before anything that allocates.
+        if note.is_idle() && !self.agent.asks_about_all_wrappers() {
+            return;
+        }
+        note.names = names.to_vec();
+        note.name = inside.given.as_ref().and_then(SeenRequest::name);
+        note.tool_call = self.tool_call.as_ref().map(CallName::in_stream);
+        self.agent.tell_wrapper(note);
+    }
+}
+
+/// Returns the fields of a response that differ from those of what came from inside: it may be any
+/// of several.
+fn changed(inside: &[SeenResponse], response: &SeenResponse) -> Vec<FieldChange> {
+    let mut least: Option<Vec<FieldChange>> = None;
+    for seen in inside.iter().rev() {
+        let changes = seen.changes(response);
+        if changes.is_empty() {
+            return changes;
+        }
+        least.get_or_insert(changes);
+    }
+    least.unwrap_or_default()
+}
+
+/// Returns the wrapper that a call of this kind and context has entered last.
+fn around(context: &RunContext, call: CallKind) -> Option<&Arc<Carried>> {
+    let carried = context.entered()?;
+    carried.entered()?.is_of(context, call).then_some(carried)
+}
+
+/// The names of a wrapper.
+pub(super) enum Names<R: Request> {
+    Band(Arc<Members<R>>),
+    Layer(Arc<Vec<String>>),
+}
+
+impl<R: Request> Names<R> {
+    fn to_vec(&self) -> Vec<String> {
+        match self {
+            Self::Band(members) => {
+                let members = members.all().iter();
+                members
+                    .map(|callback| name(callback.get()).into())
+                    .collect()
+            }
+            Self::Layer(names) => names.to_vec(),
+        }
+    }
+}
+
+/// What stands on a boundary while a call is behind it.
+pub(super) struct Probe<R: Request> {
+    sight: &'static Sight<R>,
+    /// The wrapper that the call has left on its way in.
+    outer: Option<Arc<Carried>>,
+    /// The wrapper that it has entered. `None` at the target.
+    entered: Option<(Arc<Carried>, Names<R>)>,
+    is_over: bool,
+}
+
+impl<R: Request> Probe<R> {
+    /// A call enters a wrapper with these names. `None` if no observer asks.
+    #[inline]
+    pub(super) fn enter(
+        sight: Option<&'static Sight<R>>,
+        names: impl FnOnce() -> Names<R>,
+        request: &mut R,
+    ) -> Option<Self> {
+        let observed = request.context().listeners().asked_about_wrappers()?;
+        let observed = observed.clone();
+        Some(Self::open(sight?, observed, names(), request))
+    }
+
+    // Apart, so that a boundary without a probe stays small.
+    #[inline(never)]
+    fn open(sight: &'static Sight<R>, agent: Observed, names: Names<R>, request: &mut R) -> Self {
+        let now = Instant::now();
+        let seen = (sight.request)(request);
+        let context = request.context();
+        let outer = around(context, R::CALL).cloned();
+        let outer_call = outer.as_ref().and_then(|outer| outer.entered());
+        if let Some(outer_call) = outer_call {
+            outer_call.begin(&seen, now);
+        }
+        let tool_call = context.tool_call_message();
+        let call = WrapperCall {
+            agent,
+            call: R::CALL,
+            tool_call: tool_call.map(|(message, index)| CallName {
+                message: message.clone(),
+                index,
+            }),
+            iteration: context.iteration(),
+            attempt: context
+                .scope()
+                .tally
+                .failed_attempts(R::CALL, context.own_tool_call()),
+            index: outer_call.map_or(0, |outer| outer.index + 1),
+            entered: now,
+            inside: Mutex::new(Inner {
+                given: Some(seen),
+                ..Inner::default()
+            }),
+        };
+        let entered = (sight.context)(request).enter(call);
+        Self {
+            sight,
+            outer,
+            entered: Some((entered, names)),
+            is_over: false,
+        }
+    }
+
+    /// A call reaches the target. `None` if no observer asks, or it has passed no wrapper.
+    #[inline]
+    pub(super) fn reach(sight: Option<&'static Sight<R>>, request: &R) -> Option<Self> {
+        let context = request.context();
+        context.listeners().asked_about_wrappers()?;
+        let sight = sight?;
+        let outer = around(context, R::CALL)?;
+        outer
+            .entered()?
+            .begin(&(sight.request)(request), Instant::now());
+        Some(Self {
+            sight,
+            outer: Some(outer.clone()),
+            entered: None,
+            is_over: false,
+        })
+    }
+
+    fn end(&mut self, end: CallEnd, response: Option<&R::Response>) {
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        let now = Instant::now();
+        let response = response.map(self.sight.response);
+        if let Some((carried, names)) = &self.entered
+            && let Some(call) = carried.entered()
+        {
+            call.leave(names, end, response.as_ref(), now);
+        }
+        let outer = self.outer.as_ref();
+        if let Some(outer) = outer.and_then(|outer| outer.entered()) {
+            outer.end(end, response, now);
+        }
+    }
+}
+
+impl<R: Request> Drop for Probe<R> {
+    fn drop(&mut self) {
+        // A layer that panics before it has returned its future has not been dropped by others.
+        let end = if panicking() {
+            CallEnd::Failed(ErrorKind::Callback)
+        } else {
+            CallEnd::Dropped
+        };
+        self.end(end, None);
+    }
+}
+
+pin_project! {
+    /// A call behind a boundary, with a probe or without.
+    #[project = WatchedState]
+    pub(super) enum Watched<F, R>
+    where
+        R: Request,
+    {
+        Plain { #[pin] future: F },
+        /// Dropped in this order: what is inside ends first.
+        Probed { #[pin] future: F, probe: Option<Probe<R>> },
+        Over,
+    }
+}
+
+impl<F, R: Request> Watched<F, R> {
+    pub(super) fn new(future: F, probe: Option<Probe<R>>) -> Self {
+        match probe {
+            None => Self::Plain { future },
+            probe => Self::Probed { future, probe },
+        }
+    }
+}
+
+impl<F, E, R> Future for Watched<F, R>
+where
+    R: Request,
+    F: Future<Output = Result<R::Response, E>>,
+    E: Into<BoxError>,
+{
+    type Output = Result<R::Response>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let to_error = |error: E| Error::from(error.into());
+        let (result, mut probe) = match self.as_mut().project() {
+            WatchedState::Plain { future } => return future.poll(cx).map_err(to_error),
+            WatchedState::Over => return Poll::Pending,
+            WatchedState::Probed { future, probe } => {
+                let mut panicked = OnDrop::new(probe, |probe| {
+                    if let Some(probe) = probe {
+                        probe.end(CallEnd::Failed(ErrorKind::Callback), None);
+                    }
+                });
+                let polled = future.poll(cx).map_err(to_error);
+                panicked.disarm();
+                let result = ready!(polled);
+                (result, panicked.take())
+            }
+        };
+        // What the wrapper still holds is dropped before its call is over.
+        self.set(Self::Over);
+        if let Some(probe) = &mut probe {
+            match &result {
+                Ok(response) => probe.end(CallEnd::Response, Some(response)),
+                Err(error) => probe.end(CallEnd::Failed(error.kind()), None),
+            }
+        }
+        Poll::Ready(result)
+    }
+}
+
+/// A layer's service, with a probe outside where somebody asks.
+#[derive(Clone)]
+pub(super) struct Probed<S, R: Request> {
+    service: S,
+    /// `None` outside the stacks of agents.
+    sight: Option<&'static Sight<R>>,
+    names: Arc<Vec<String>>,
+}
+
+impl<S, R: Request> Probed<S, R> {
+    pub(super) fn new(
+        service: S,
+        sight: Option<&'static Sight<R>>,
+        names: Arc<Vec<String>>,
+    ) -> Self {
+        Self {
+            service,
+            sight,
+            names,
+        }
+    }
+}
+
+impl<S: CallService<R>, R: Request> Service<R> for Probed<S, R> {
+    type Response = R::Response;
+    type Error = Error;
+    type Future = Watched<S::Future, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let polled = self.service.poll_ready(cx);
+        polled.map_err(|error| Error::from(error.into()))
+    }
+
+    fn call(&mut self, mut request: R) -> Self::Future {
+        let names = || Names::Layer(self.names.clone());
+        let probe = Probe::enter(self.sight, names, &mut request);
+        Watched::new(self.service.call(request), probe)
+    }
+}

@@ -1,0 +1,114 @@
+//! What a probe between two wrappers sees of a model call.
+
+use std::sync::Arc;
+
+use super::settings::Settings;
+use crate::message::{Message, Messages, Metadata, Usage};
+use crate::stream::{FieldChange, is_same};
+use crate::tool::ToolDeclaration;
+
+/// What a model sees of a request. It shares everything.
+pub(crate) struct SeenModelRequest {
+    pub(super) instructions: Option<Arc<str>>,
+    pub(super) messages: Messages,
+    pub(super) tools: Arc<Vec<Arc<ToolDeclaration>>>,
+    pub(super) settings: Arc<Settings>,
+}
+
+impl SeenModelRequest {
+    /// Adds the fields that a later request has changed.
+    pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
+        let mut note = |field, before, after| changes.push(FieldChange::new(field, before, after));
+        let [text, later_text] = [&self.instructions, &later.instructions];
+        if text != later_text {
+            let size = |text: &Option<Arc<str>>| text.as_ref().map(|text| text.len());
+            note("instructions", size(text), size(later_text));
+        }
+        if self.messages != later.messages {
+            let [before, after] = [self.messages.len(), later.messages.len()];
+            note("messages", Some(before), Some(after));
+        }
+        if !Arc::ptr_eq(&self.tools, &later.tools) {
+            changed_tools(&self.tools, &later.tools, changes);
+        }
+        changed_settings(&self.settings, &later.settings, changes);
+    }
+}
+
+/// Adds the list of tools if it has been changed.
+pub(crate) fn changed_tools(
+    earlier: &[Arc<ToolDeclaration>],
+    later: &[Arc<ToolDeclaration>],
+    changes: &mut Vec<FieldChange>,
+) {
+    let mut pairs = earlier.iter().zip(later);
+    let is_same = earlier.len() == later.len()
+        && pairs.all(|(one, other)| Arc::ptr_eq(one, other) || one == other);
+    if !is_same {
+        let [before, after] = [earlier, later].map(|tools| Some(tools.len()));
+        changes.push(FieldChange::new("tools", before, after));
+    }
+}
+
+/// Adds the settings that have been changed.
+pub(crate) fn changed_settings(
+    earlier: &Arc<Settings>,
+    later: &Arc<Settings>,
+    changes: &mut Vec<FieldChange>,
+) {
+    if !Arc::ptr_eq(earlier, later) {
+        let fields = earlier.changed_fields(later).into_iter();
+        changes.extend(fields.map(|field| FieldChange::new(field, None, None)));
+    }
+}
+
+/// What a model response says. It shares everything.
+pub(crate) struct SeenModelResponse {
+    pub(super) message: Message,
+    pub(super) usage: Usage,
+    pub(super) metadata: Option<Arc<Metadata>>,
+    pub(super) asks_again: bool,
+}
+
+impl SeenModelResponse {
+    /// Adds the fields that a later response has changed.
+    pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
+        changed_words(&self.message, &later.message, changes);
+        let mut note = |field| changes.push(FieldChange::new(field, None, None));
+        if self.usage != later.usage {
+            note("usage");
+        }
+        if self.asks_again != later.asks_again {
+            note("asks_again");
+        }
+        if !is_same(&self.metadata, &later.metadata) && self.metadata != later.metadata {
+            note("metadata");
+        }
+    }
+}
+
+/// Adds the parts of a message that have been changed.
+pub(crate) fn changed_words(earlier: &Message, later: &Message, changes: &mut Vec<FieldChange>) {
+    if earlier.is_clone_of(later) {
+        return;
+    }
+    let known = changes.len();
+    let mut note = |field, before, after| changes.push(FieldChange::new(field, before, after));
+    let is_equal = earlier == later;
+    let [text, later_text] = [earlier.text(), later.text()];
+    if text != later_text {
+        note("text", Some(text.len()), Some(later_text.len()));
+    }
+    if !is_equal && !earlier.tool_calls().eq(later.tool_calls()) {
+        let [before, after] = [earlier, later].map(|message| message.tool_calls().count());
+        note("tool_calls", Some(before), Some(after));
+    }
+    if earlier.finish_reason() != later.finish_reason() {
+        note("finish_reason", None, None);
+    }
+    if !is_equal && changes.len() == known {
+        // Reasoning, media, or what a provider added.
+        let [before, after] = [earlier, later].map(|message| message.parts().len());
+        changes.push(FieldChange::new("parts", Some(before), Some(after)));
+    }
+}

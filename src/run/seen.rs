@@ -1,0 +1,64 @@
+//! What a probe between two wrappers sees of an agent call.
+
+use std::sync::Arc;
+
+use super::answer_format::AnswerFormat;
+use crate::message::{Message, Messages};
+use crate::model::{Settings, changed_settings, changed_tools, changed_words};
+use crate::stream::{EndReason, FieldChange};
+use crate::tool::ToolSet;
+
+/// What an agent sees of a request. It shares everything.
+pub(crate) struct SeenAgentRequest {
+    pub(super) messages: Messages,
+    pub(super) tools: ToolSet,
+    pub(super) settings: Arc<Settings>,
+    pub(super) answer_format: Option<AnswerFormat>,
+}
+
+impl SeenAgentRequest {
+    /// Adds the fields that a later request has changed.
+    pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
+        if self.messages != later.messages {
+            let [before, after] = [self, later].map(|seen| Some(seen.messages.len()));
+            changes.push(FieldChange::new("messages", before, after));
+        }
+        let [tools, later_tools] = [self, later].map(|seen| seen.tools.declarations());
+        changed_tools(tools, later_tools, changes);
+        changed_settings(&self.settings, &later.settings, changes);
+        let is_same_format = match (&self.answer_format, &later.answer_format) {
+            (Some(one), Some(other)) => one.is_clone_of(other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        if !is_same_format {
+            changes.push(FieldChange::new("answer_format", None, None));
+        }
+    }
+}
+
+/// What an agent response says. It shares everything.
+pub(crate) struct SeenAgentResponse {
+    pub(super) messages: Messages,
+    pub(super) new_from: usize,
+    pub(super) end_reason: EndReason,
+}
+
+impl SeenAgentResponse {
+    /// Adds the fields that a later response has changed.
+    pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
+        // The new ones alone: a response of a callback is put behind those of the request.
+        let [new, later_new] = [self, later].map(|seen| seen.messages.range(seen.new_from));
+        let sizes = (new.len(), later_new.len());
+        let differs = |(one, other): &(&Message, &Message)| one != other;
+        let mut pairs = new.clone().zip(later_new.clone());
+        if sizes.0 != sizes.1 || pairs.any(|pair| differs(&pair)) {
+            changes.push(FieldChange::new("messages", Some(sizes.0), Some(sizes.1)));
+        }
+        if let (Some(last), Some(later_last)) = (new.last(), later_new.last()) {
+            changed_words(last, later_last, changes);
+        }
+        if self.end_reason != later.end_reason {
+            changes.push(FieldChange::new("end_reason", None, None));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What a probe between two wrappers sees of a tool call.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::depth;
+use crate::message::{Part, ToolCall};
+use crate::stream::{FieldChange, is_same};
+
+/// What a tool sees of a request. It shares everything.
+pub(crate) struct SeenToolRequest {
+    pub(super) call: ToolCall,
+    /// `None` for those of the call.
+    pub(super) arguments: Option<Arc<Value>>,
+}
+
+impl SeenToolRequest {
+    /// Returns the tool's name.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.call.name
+    }
+
+    fn arguments(&self) -> &Value {
+        let changed = self.arguments.as_deref();
+        changed.unwrap_or_else(|| self.call.arguments.value())
+    }
+
+    /// Adds the fields that a later request has changed.
+    pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
+        if self.call.name != later.call.name {
+            let [before, after] = [self, later].map(|seen| Some(seen.call.name.len()));
+            changes.push(FieldChange::new("name", before, after));
+        }
+        // Nothing is parsed for it where the text is the same.
+        let is_same = self.arguments == later.arguments
+            && self.call.arguments.as_str() == later.call.arguments.as_str();
+        if !is_same && self.arguments() != later.arguments() {
+            let [before, after] = [self, later].map(|seen| size(seen.arguments()));
+            changes.push(FieldChange::new("arguments", before, after));
+        }
+    }
+}
+
+/// What a tool response says. It shares everything.
+pub(crate) struct SeenToolResponse {
+    pub(super) value: Arc<Value>,
+    pub(super) parts: Option<Arc<[Part]>>,
+    pub(super) is_error: bool,
+}
+
+impl SeenToolResponse {
+    /// Adds the fields that a later response has changed.
+    pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
+        let mut note = |field, before, after| changes.push(FieldChange::new(field, before, after));
+        if self.value != later.value {
+            note("value", size(&self.value), size(&later.value));
+        }
+        if !is_same(&self.parts, &later.parts) && self.parts != later.parts {
+            let count = |seen: &Self| seen.parts.as_ref().map(|parts| parts.len());
+            note("parts", count(self), count(later));
+        }
+        if self.is_error != later.is_error {
+            note("is_error", None, None);
+        }
+    }
+}
+
+/// Returns the bytes of a value as JSON, unless it is too deep to be written.
+fn size(value: &Value) -> Option<usize> {
+    depth::check::<serde_json::Error>(value).ok()?;
+    Some(serde_json::to_vec(value).ok()?.len())
+}
