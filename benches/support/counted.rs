@@ -15,6 +15,7 @@ mod protocols;
 pub mod work;
 
 use std::collections::BTreeMap;
+use std::convert::identity;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
@@ -25,8 +26,9 @@ use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use serde::Deserialize;
+use tower::layer::util::Identity;
 use tower_agent::callback::{Bundle, after_model, after_tool, before_model, before_tool};
-use tower_agent::stream::observer;
+use tower_agent::stream::{Observer, observer};
 use tower_agent::{Agent, AgentBuilder, AgentRequest};
 use tower_agent_agui::AgUi;
 use tower_agent_otel::OpenTelemetry;
@@ -96,8 +98,19 @@ pub const RUNS: &[Row] = &[
     run(CLOSURES[0], || agent(closures(10))),
     run(CLOSURES[1], || agent(closures(20))),
     run("agent, watched", watched),
-    run("agent, observed by nobody", || observed(false)),
-    run("agent, observed", || observed(true)),
+    run("agent, observed by nobody", || {
+        observed(work::agent(SUMS), false, identity)
+    }),
+    run("agent, observed", || {
+        observed(work::agent(SUMS), true, identity)
+    }),
+    run(
+        "agent, observed, a layer and a callback that do nothing",
+        || observed(wrapped(), true, identity),
+    ),
+    run("agent, observed with wrappers, the same", || {
+        observed(wrapped(), true, Observer::with_wrappers)
+    }),
     run(UNHEARD[0].0, || agent(telemetry(OpenTelemetry::new()))),
     run(
         "agent, OpenTelemetry, spans and metrics exported to nobody",
@@ -416,12 +429,23 @@ fn written_alone() -> Box<dyn FnMut()> {
     Box::new(deltas::written_alone)
 }
 
+/// An agent with a layer around its model calls, and a callback around those of its tools.
+fn wrapped() -> AgentBuilder {
+    work::agent(SUMS)
+        .model_layer(Identity::new())
+        .on_tool(before_tool(|_| ()))
+}
+
 /// An observer, and perhaps a reader, which takes what it is told after each run.
-fn observed(has_reader: bool) -> Box<dyn FnMut()> {
+fn observed(
+    builder: AgentBuilder,
+    has_reader: bool,
+    ask: fn(Observer) -> Observer,
+) -> Box<dyn FnMut()> {
     let (observer, observations) = observer(1024);
     let mut reader = has_reader.then_some(observations);
-    let bundle = Bundle::new().observer(observer);
-    let mut run = agent(work::agent(SUMS).global_callbacks(bundle));
+    let bundle = Bundle::new().observer(ask(observer));
+    let mut run = agent(builder.global_callbacks(bundle));
     Box::new(move || {
         run();
         let Some(observations) = &mut reader else {

@@ -338,7 +338,7 @@ where
     S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send + 'static,
 {
     let names = || Names::Band(callbacks.clone().into_members());
-    let probe = Probe::enter(sight, names, &mut request);
+    let probe = Probe::enter(sight, names, &mut request, None);
     let future = run(Some(position), callbacks, request, inner, is_ready);
     match probe {
         None => BoxCallFuture::new(future),

@@ -5,10 +5,11 @@
 //! response  <- | band <- | layer <- |
 //! ```
 //!
-//! A call crosses the boundary between two wrappers (`|`) once in each direction. What is seen there
-//! is what one of them has made of the call, and what the other is given. The wrapper that a call
-//! has entered is carried in its context: a layer may make a request anew, and several at once, but
-//! each of them belongs to the run, and so has the context of the request that it stands for.
+//! A call crosses the boundary between two wrappers (`|`) once in each direction. What is seen
+//! there is what one of them has made of the call, and what the other is given. The wrapper that a
+//! call has entered is carried in its context: a layer may make a request anew, and several at
+//! once, but each of them belongs to the run, and so has the context of the request that it stands
+//! for.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -266,21 +267,30 @@ pub(super) struct Probe<R: Request> {
 
 impl<R: Request> Probe<R> {
     /// A call enters a wrapper with these names. `None` if no observer asks.
+    ///
+    /// `waiting` is when it began to wait for the wrapper to become ready, if it had to.
     #[inline]
     pub(super) fn enter(
         sight: Option<&'static Sight<R>>,
         names: impl FnOnce() -> Names<R>,
         request: &mut R,
+        waiting: Option<Instant>,
     ) -> Option<Self> {
         let observed = request.context().listeners().asked_about_wrappers()?;
         let observed = observed.clone();
-        Some(Self::open(sight?, observed, names(), request))
+        Some(Self::open(sight?, observed, names(), request, waiting))
     }
 
     // Apart, so that a boundary without a probe stays small.
     #[inline(never)]
-    fn open(sight: &'static Sight<R>, agent: Observed, names: Names<R>, request: &mut R) -> Self {
-        let now = Instant::now();
+    fn open(
+        sight: &'static Sight<R>,
+        agent: Observed,
+        names: Names<R>,
+        request: &mut R,
+        waiting: Option<Instant>,
+    ) -> Self {
+        let now = waiting.unwrap_or_else(Instant::now);
         let seen = (sight.request)(request);
         let context = request.context();
         let outer = around(context, R::CALL).cloned();
@@ -426,9 +436,11 @@ where
 }
 
 /// A layer's service, with a probe outside where somebody asks.
-#[derive(Clone)]
 pub(super) struct Probed<S, R: Request> {
     service: S,
+    /// Since when the next call waits for the service. The time is the layer's own, or that of what
+    /// is inside and has not been ready either.
+    waiting: Option<Instant>,
     /// `None` outside the stacks of agents.
     sight: Option<&'static Sight<R>>,
     names: Arc<Vec<String>>,
@@ -442,9 +454,17 @@ impl<S, R: Request> Probed<S, R> {
     ) -> Self {
         Self {
             service,
+            waiting: None,
             sight,
             names,
         }
+    }
+}
+
+impl<S: Clone, R: Request> Clone for Probed<S, R> {
+    /// The clone is not ready, and nobody waits for it.
+    fn clone(&self) -> Self {
+        Self::new(self.service.clone(), self.sight, self.names.clone())
     }
 }
 
@@ -455,12 +475,15 @@ impl<S: CallService<R>, R: Request> Service<R> for Probed<S, R> {
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let polled = self.service.poll_ready(cx);
+        if polled.is_pending() {
+            self.waiting.get_or_insert_with(Instant::now);
+        }
         polled.map_err(|error| Error::from(error.into()))
     }
 
     fn call(&mut self, mut request: R) -> Self::Future {
         let names = || Names::Layer(self.names.clone());
-        let probe = Probe::enter(self.sight, names, &mut request);
+        let probe = Probe::enter(self.sight, names, &mut request, self.waiting.take());
         Watched::new(self.service.call(request), probe)
     }
 }

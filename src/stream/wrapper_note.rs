@@ -41,7 +41,8 @@ pub struct WrapperNote {
     pub attempt: u32,
     /// The fields of the request that it changed, in any of the calls inside.
     pub request: Vec<FieldChange>,
-    /// The number of calls that it made of what is inside it.
+    /// The number of calls that it made of what is inside it. A layer inside that failed to become
+    /// ready was not called.
     pub calls: u32,
     /// How many of them it dropped, or let go on without it.
     pub dropped: u32,
@@ -52,7 +53,8 @@ pub struct WrapperNote {
     pub response: Vec<FieldChange>,
     /// How the call left the wrapper.
     pub outside: CallEnd,
-    /// The time during which no call inside it was running. It serialises as microseconds.
+    /// The time during which no call inside it was running, and the time that it took to become
+    /// ready. It serialises as microseconds.
     #[serde(serialize_with = "microseconds")]
     pub own_time: Duration,
 }

@@ -1,84 +1,640 @@
 //! Probes: which wrapper, a band or a layer, has changed, answered, repeated or dropped a call.
 
+use std::future::pending;
 use std::time::Duration;
 
-use futures::{FutureExt, StreamExt};
+use futures::FutureExt;
+use serde_json::{Value, json};
+use test_support::wrappers::{told, word, wrappers};
 use tower::timeout::TimeoutLayer;
-use tower_agent::callback::{Bundle, before_model};
-use tower_agent::stream::{self, EventKind, Observation, Observations};
+use tower_agent::callback::{
+    Bundle, after_agent, after_model, after_tool, before_agent, before_model, before_tool,
+    on_model_error, on_tool_error, wrap_agent, wrap_model, wrap_tool,
+};
+use tower_agent::compat::CallbackSemantics;
+use tower_agent::message::ToolCall;
+use tower_agent::stream::{CallEnd, EventKind, observer};
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentBuilder};
+use tower_agent::{
+    Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Error, ErrorKind, Message,
+    ModelRequest, ModelResponse, Recovery, Request, Tool, ToolRequest, ToolResponse,
+};
 
-/// Returns what has been told so far.
-fn told(observations: &mut Observations) -> Vec<Observation> {
-    let mut all = Vec::new();
-    while let Some(Some(next)) = observations.next().now_or_never() {
-        all.push(next);
-    }
-    all
-}
-
-/// Returns each note about a wrapper as the call, the place and what it did.
-fn words(told: &[Observation]) -> Vec<String> {
-    let notes = told.iter().filter_map(|told| match &told.event.kind {
-        EventKind::Wrapper(note) => {
-            let path = &told.event.invocation.path;
-            Some(format!("{path} {} {}, {note}", note.call, note.index))
-        }
-        _ => None,
-    });
-    notes.collect()
-}
-
-/// Runs an agent, streamed or not, and returns what is told of its wrappers.
-async fn seen(agent: impl Fn() -> AgentBuilder) -> Vec<String> {
-    let run = async |is_streamed: bool| {
-        let (observer, mut observations) = stream::observer(1024);
-        let observer = Bundle::new().observer(observer.with_wrappers());
-        let agent = agent().global_callbacks(observer).build().unwrap();
-        if is_streamed {
-            let _: Vec<_> = agent.stream("?").collect().await;
-        } else {
-            let _ = agent.run("?").await;
-        }
-        let told = told(&mut observations);
-        // Each note names the wrapper that the explanation has at its place.
-        let explanation = agent.explain();
-        for event in told.iter().map(|told| &told.event) {
-            if let EventKind::Wrapper(note) = &event.kind
-                && !event.invocation.path.contains('/')
-            {
-                let wrapper = explanation.wrapper_of(event).map(ToString::to_string);
-                assert_eq!(wrapper, Some(note.names.join(", ")), "{note:?}");
-            }
-        }
-        words(&told)
-    };
-    let plain = run(false).await;
-    assert_eq!(plain, run(true).await);
-    plain
-}
+const MINUTE: Duration = Duration::from_secs(60);
 
 fn answers() -> AgentBuilder {
     Agent::builder(ScriptedModel::always(Turn::from_text("It rains.")))
 }
 
+/// A model that calls a tool, `look`, and then answers.
+fn looks() -> AgentBuilder {
+    let turns = [
+        Turn::tool("look", json!({ "at": "sky" })),
+        Turn::from_text("It rains."),
+    ];
+    Agent::builder(ScriptedModel::new(turns)).tool(Tool::function(
+        "look",
+        "Looks.",
+        |_: Value| "rain",
+    ))
+}
+
+fn fails(kind: ErrorKind) -> AgentBuilder {
+    Agent::builder(ScriptedModel::always(Turn::error(Error::new(kind, "no"))))
+}
+
 #[tokio::test]
-async fn a_callback_that_changes_the_request() {
-    let seen = seen(|| {
+async fn the_band_that_changes_a_request_is_named_with_the_fields() {
+    let seen = wrappers(|| {
         answers()
-            .on_model(before_model(|_| ()).named("first"))
-            .model_layer(TimeoutLayer::new(Duration::from_secs(60)))
-            .on_model(
-                before_model(|request| {
-                    request.add_instructions("Be brief.");
-                    request.settings_mut().temperature = Some(0.0);
-                })
-                .named("brief"),
-            )
-            .on_model(before_model(|_| ()).named("last"))
+            .on_model(before_model(|_| ()))
+            .model_layer(TimeoutLayer::new(MINUTE))
+            .on_model(before_model(|request| {
+                request.add_instructions("Be brief.");
+                request.settings_mut().temperature = Some(0.0);
+                request.messages_mut().push(Message::user("Really?"));
+            }))
+            .on_model(before_model(|_| ()))
     })
     .await;
-    let did = "brief, last: changed the request's instructions, settings.temperature";
-    assert_eq!(seen, [format!("agent model 2, {did}")]);
+    let fields = "instructions, messages, settings.temperature";
+    assert_eq!(seen, [format!("model 2: changed the request's {fields}")]);
+}
+
+#[tokio::test]
+async fn sizes_are_told_and_nothing_of_the_content() {
+    let (observer, mut observations) = observer(64);
+    let agent = answers()
+        .on_model(before_model(|request| request.add_instructions("secret")))
+        .on_model(after_model(|_, response| {
+            Action::Respond(response.clone().with_text("another secret"))
+        }))
+        .callbacks(Bundle::new().observer(observer.with_wrappers()))
+        .build()
+        .unwrap();
+    agent.run("a secret, too").await.unwrap();
+    let told = told(&mut observations);
+    let [(event, note)] = &told[..] else {
+        panic!("{told:?}");
+    };
+    let sizes = |changes: &[tower_agent::stream::FieldChange]| {
+        let change = &changes[0];
+        (change.field.to_string(), change.before, change.after)
+    };
+    assert_eq!(
+        sizes(&note.request),
+        ("instructions".to_owned(), None, Some(6))
+    );
+    assert_eq!(
+        sizes(&note.response),
+        ("text".to_owned(), Some(9), Some(14))
+    );
+    let json = serde_json::to_string(event).unwrap();
+    assert!(!json.contains("secret"), "{json}");
+    assert!(json.contains(r#""type":"wrapper""#), "{json}");
+}
+
+/// Values that are replaced by equal ones are not changed, and those that callbacks look at are not
+/// copied.
+#[tokio::test]
+async fn what_is_equal_is_not_changed() {
+    let seen = wrappers(|| {
+        looks()
+            .on_model(before_model(|request| {
+                let messages: Vec<_> = request.messages().iter().cloned().collect();
+                *request.messages_mut() = messages.into();
+                let _ = request.settings_mut();
+                let _ = request.tools_mut();
+            }))
+            .on_model(after_model(|_, response| {
+                let message = Message::new(
+                    response.message().role(),
+                    response.message().parts().to_vec(),
+                );
+                Action::Respond(ModelResponse::new(message).with_usage(response.usage()))
+            }))
+            .on_tool(before_tool(|request| {
+                let _ = request.arguments_mut();
+            }))
+            .on_tool(after_tool(|_, response| Action::Respond(response.clone())))
+            .on_agent(after_agent(|_, response| Action::Respond(response.clone())))
+    })
+    .await;
+    assert!(seen.is_empty(), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_a_callback_answers_was_never_made() {
+    let seen = wrappers(|| {
+        answers()
+            .on_model(before_model(|_| ()))
+            .model_layer(TimeoutLayer::new(MINUTE))
+            .on_model(before_model(|_| {
+                Action::Respond(ModelResponse::from_text("No."))
+            }))
+            .model_layer(TimeoutLayer::new(MINUTE))
+    })
+    .await;
+    assert_eq!(seen, ["model 2: answered without the call"]);
+
+    let seen =
+        wrappers(|| looks().on_tool(before_tool(|_| Action::Respond(ToolResponse::new("no")))))
+            .await;
+    assert_eq!(seen, ["tool 0: answered without the call"]);
+
+    let seen = wrappers(|| {
+        answers().on_agent(before_agent(|_| {
+            Action::Respond(AgentResponse::new([Message::assistant("No.")]))
+        }))
+    })
+    .await;
+    assert_eq!(seen, ["agent 0: answered without the call"]);
+}
+
+#[tokio::test]
+async fn a_guard_that_fails_a_call_or_asks_a_person_is_named() {
+    let denies = || before_tool(|_| Err::<(), _>(Error::new(ErrorKind::Denied, "no")));
+    let seen = wrappers(|| looks().on_tool(denies())).await;
+    assert_eq!(seen, ["tool 0: failed: denied"]);
+
+    let asks = || {
+        before_tool(|request| {
+            request
+                .ask(tower_agent::Interrupt::new("sure", "confirm"))
+                .map(drop)
+        })
+    };
+    let seen = wrappers(|| {
+        looks()
+            .tool_layer(TimeoutLayer::new(MINUTE))
+            .on_tool(asks())
+    })
+    .await;
+    assert_eq!(seen, ["tool 1: failed: interrupted"]);
+}
+
+#[tokio::test]
+async fn errors_and_responses_that_are_turned_into_another() {
+    let seen = wrappers(|| {
+        fails(ErrorKind::Overloaded).on_model(on_model_error(|_, _| {
+            Recovery::Fallback(ModelResponse::from_text("Later."))
+        }))
+    })
+    .await;
+    assert_eq!(
+        seen,
+        ["model 0: turned an error into a response: overloaded"]
+    );
+
+    let seen = wrappers(|| {
+        fails(ErrorKind::Overloaded).on_model(on_model_error(|_, _| {
+            Recovery::Fail(Error::new(ErrorKind::Denied, "no"))
+        }))
+    })
+    .await;
+    assert_eq!(
+        seen,
+        ["model 0: turned an error into another: overloaded into denied"]
+    );
+
+    let seen = wrappers(|| {
+        answers().on_model(after_model(|_, _| {
+            Err::<(), _>(Error::new(ErrorKind::Denied, "no"))
+        }))
+    })
+    .await;
+    assert_eq!(seen, ["model 0: turned a response into an error: denied"]);
+
+    let seen = wrappers(|| {
+        let down = Tool::function("look", "Looks.", |_: Value| {
+            Err::<String, _>(Error::new(ErrorKind::Tool, "down"))
+        });
+        let turns = [Turn::tool("look", json!({})), Turn::from_text("So be it.")];
+        Agent::builder(ScriptedModel::new(turns))
+            .tool(down)
+            .on_tool(on_tool_error(|_, _| {
+                Recovery::Fallback(ToolResponse::new("?"))
+            }))
+    })
+    .await;
+    assert_eq!(
+        seen,
+        ["tool 0: turned an error into a response: tool failed"]
+    );
+}
+
+#[tokio::test]
+async fn each_call_of_a_retry_is_counted_and_so_is_what_is_inside() {
+    let seen = wrappers(|| {
+        let busy = || Turn::error(Error::new(ErrorKind::Overloaded, "busy"));
+        Agent::builder(ScriptedModel::new([
+            busy(),
+            busy(),
+            Turn::from_text("Yes."),
+        ]))
+        .on_model(on_model_error(|request, _| {
+            request.add_instructions("Again.");
+            Recovery::Retry
+        }))
+        .model_layer(wrap_model(async |mut request, mut next| {
+            request.add_instructions("Be brief.");
+            next.run(request).await
+        }))
+    })
+    .await;
+    let brief = "model 1: changed the request's instructions";
+    assert_eq!(
+        seen,
+        [
+            brief,
+            brief,
+            brief,
+            "model 0: changed the request's instructions, made 3 calls"
+        ]
+    );
+}
+
+/// The calls belong to the run, although the layer has made the request itself.
+#[tokio::test]
+async fn a_layer_that_builds_a_new_request() {
+    let seen = wrappers(|| {
+        answers()
+            .on_model(before_model(|_| ()))
+            .model_layer(wrap_model(async |request: ModelRequest, mut next| {
+                let new = ModelRequest::new([Message::user("Something else.")])
+                    .with_context(request.context().clone())
+                    .with_delta_sender(request.delta_sender().cloned());
+                next.run(new).await
+            }))
+            .on_model(before_model(|request| {
+                request.add_instructions("Be brief.")
+            }))
+    })
+    .await;
+    assert_eq!(
+        seen,
+        [
+            "model 2: changed the request's instructions",
+            "model 1: changed the request's messages",
+        ]
+    );
+
+    let seen = wrappers(|| {
+        looks().tool_layer(wrap_tool(async |request: ToolRequest, mut next| {
+            let call = ToolCall::new(request.id(), "look", json!({ "at": "sea" }));
+            next.run(ToolRequest::new(call).with_context(request.context().clone()))
+                .await
+        }))
+    })
+    .await;
+    assert_eq!(seen, ["tool 0: changed the request's arguments"]);
+
+    let seen = wrappers(|| {
+        answers().agent_layer(wrap_agent(async |request: AgentRequest, mut next| {
+            let new = AgentRequest::new("Something else.").with_context(request.context().clone());
+            next.run(new).await
+        }))
+    })
+    .await;
+    assert_eq!(seen, ["agent 0: changed the request's messages"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_that_drops_the_call_and_one_that_waits() {
+    let seen = wrappers(|| {
+        Agent::builder(ScriptedModel::always(Turn::pending()))
+            .on_model(before_model(|_| ()))
+            .model_layer(TimeoutLayer::new(MINUTE))
+            .on_model(before_model(|_| ()))
+    })
+    .await;
+    assert_eq!(
+        seen,
+        ["model 1: dropped the call inside, failed: timed out"]
+    );
+
+    let (observer, mut observations) = observer(64);
+    let agent = Agent::builder(ScriptedModel::always(Turn::from_text("hi")))
+        .on_model(before_model(|_| ()))
+        .model_layer(wrap_model(async |request, mut next| {
+            tokio::time::sleep(MINUTE).await;
+            next.run(request).await
+        }))
+        .model_layer(wrap_model(async |request, mut next| {
+            let response = next.run(request).await;
+            tokio::time::sleep(2 * MINUTE).await;
+            response
+        }))
+        .global_callbacks(Bundle::new().observer(observer.with_all_wrappers()))
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap();
+    let told = told(&mut observations);
+    let times: Vec<_> = told
+        .iter()
+        .map(|(_, note)| (note.index, note.own_time))
+        .collect();
+    assert_eq!(times, [(2, 2 * MINUTE), (1, MINUTE), (0, Duration::ZERO)]);
+    assert!(told.iter().all(|(_, note)| note.is_idle()));
+    let json = serde_json::to_value(&told[0].0).unwrap();
+    assert_eq!(json["own_time"], 120_000_000);
+}
+
+/// A run that is dropped leaves a note of what each wrapper had done by then.
+#[tokio::test]
+async fn a_run_that_is_dropped() {
+    for is_streamed in [false, true] {
+        let (observer, mut observations) = observer(64);
+        let agent = Agent::builder(ScriptedModel::always(Turn::pending()))
+            .on_model(before_model(|request| {
+                request.add_instructions("Be brief.")
+            }))
+            .model_layer(TimeoutLayer::new(MINUTE))
+            .model_layer(wrap_model(async |_, _| pending().await))
+            .global_callbacks(Bundle::new().observer(observer.with_wrappers()))
+            .build()
+            .unwrap();
+        if is_streamed {
+            let mut events = agent.stream("?");
+            while futures::StreamExt::next(&mut events)
+                .now_or_never()
+                .is_some()
+            {}
+        } else {
+            assert!(agent.run("?").now_or_never().is_none());
+        }
+        let told = told(&mut observations);
+        let words: Vec<_> = told.iter().map(|(event, note)| word(event, note)).collect();
+        assert_eq!(
+            words,
+            [
+                "model 2: was dropped",
+                "model 0: changed the request's instructions, was dropped"
+            ]
+        );
+        assert_eq!((told[0].1.calls, told[0].1.outside), (0, CallEnd::Dropped));
+    }
+}
+
+#[tokio::test]
+async fn a_layer_that_panics_has_failed_and_was_not_dropped() {
+    let seen = wrappers(|| {
+        answers()
+            .on_model(before_model(|_| ()))
+            .model_layer(tower::util::MapRequestLayer::new(
+                |request: ModelRequest| {
+                    assert!(request.messages().is_empty(), "oh no");
+                    request
+                },
+            ))
+    })
+    .await;
+    assert_eq!(seen, ["model 1: failed: callback failed"]);
+
+    let seen =
+        wrappers(|| {
+            answers().on_model(before_model(|_| ())).model_layer(
+                tower::util::MapResponseLayer::new(|response: ModelResponse| {
+                    assert!(response.text().is_empty(), "oh no");
+                    response
+                }),
+            )
+        })
+        .await;
+    assert_eq!(
+        seen,
+        ["model 1: turned a response into an error: callback failed"]
+    );
+}
+
+/// A hedge makes two calls at once, and takes the first answer.
+#[tokio::test]
+async fn a_layer_with_several_calls_at_once_may_take_the_answer_of_any() {
+    let seen = wrappers(|| {
+        let turns = ["one", "two"].map(Turn::from_text);
+        Agent::builder(ScriptedModel::new(turns)).model_layer(wrap_model(
+            async |request: ModelRequest, mut next| {
+                let first = next.run(request.clone()).await;
+                let _ = next.run(request).await;
+                first
+            },
+        ))
+    })
+    .await;
+    assert_eq!(seen, ["model 0: made 2 calls"]);
+}
+
+#[tokio::test]
+async fn calls_of_tools_at_the_same_time_are_told_apart() {
+    let (observer, mut observations) = observer(64);
+    let calls = Turn::tool("look", json!({ "at": "sky" })).and_tool("look", json!({ "at": "sea" }));
+    let model = ScriptedModel::new([calls, Turn::from_text("It rains.")]);
+    let agent = Agent::builder(model)
+        .tool(Tool::function("look", "Looks.", |_: Value| "rain"))
+        .on_tool(before_tool(|request| {
+            if request.arguments()["at"] == "sea" {
+                request.arguments_mut()["at"] = json!("the sea");
+            }
+        }))
+        .global_callbacks(Bundle::new().observer(observer.with_wrappers()))
+        .build()
+        .unwrap();
+    let response = agent
+        .run(AgentRequest::new("?").with_run_id("r"))
+        .await
+        .unwrap();
+    let told = told(&mut observations);
+    let [(_, note)] = &told[..] else {
+        panic!("{told:?}");
+    };
+    let second = response.messages()[1].id().unwrap().tool_call(1);
+    assert_eq!(note.tool_call.as_deref(), Some(&*second));
+    assert_eq!((note.name.as_deref(), note.iteration), (Some("look"), 0));
+    let [change] = &note.request[..] else {
+        panic!("{note:?}");
+    };
+    assert_eq!((change.before, change.after), (Some(12), Some(16)));
+}
+
+#[tokio::test]
+async fn a_note_of_a_callback_names_the_place_of_its_band() {
+    let (observer, mut observations) = observer(64);
+    let agent = answers()
+        .on_model(before_model(|_| ()).named("outside"))
+        .model_layer(TimeoutLayer::new(MINUTE))
+        .on_model(before_model(|_| ()).named("inside"))
+        .on_agent(before_agent(|_| ()).named("around"))
+        .global_callbacks(Bundle::new().observer(observer.with_wrappers()))
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap();
+    let mut places = Vec::new();
+    while let Some(Some(told)) = futures::StreamExt::next(&mut observations).now_or_never() {
+        if let EventKind::Callback(note) = &told.event.kind {
+            let explanation = agent.explain();
+            let wrapper = explanation.wrapper_of(&told.event).unwrap();
+            assert_eq!(wrapper.to_string(), note.callback);
+            places.push((note.call.to_string(), note.wrapper));
+        }
+    }
+    let place = |call: &str, place| (call.to_owned(), Some(place));
+    assert_eq!(
+        places,
+        [place("agent", 0), place("model", 0), place("model", 2)]
+    );
+}
+
+/// What an agent inherits is counted with its own, in the order of the stack.
+#[tokio::test]
+async fn wrappers_of_bundles_trees_and_runs_have_their_places() {
+    let change = || before_model(|request| request.add_instructions("More."));
+    let around = |name: &'static str| {
+        wrap_model(async move |mut request: ModelRequest, mut next| {
+            request.add_instructions("More.");
+            next.run(request).await
+        })
+        .named(name)
+    };
+    let bundle = |name| {
+        Bundle::new()
+            .model_layer(around(name))
+            .model_layer(around("second"))
+            .outermost_model(change())
+            .innermost_model(change())
+            .on_model(change())
+    };
+    let all = |callbacks: usize| {
+        let places: Vec<_> = (0..callbacks).rev().collect();
+        places
+            .into_iter()
+            .map(|place| format!("model {place}: changed the request's instructions"))
+            .collect::<Vec<_>>()
+    };
+    // Outermost, two layers, the band of the tree with that of the agent, a layer, innermost.
+    let seen = wrappers(|| {
+        answers()
+            .global_callbacks(bundle("tree"))
+            .on_model(change())
+            .model_layer(around("own"))
+    })
+    .await;
+    assert_eq!(seen, all(7));
+    // One band under these semantics.
+    let seen = wrappers(|| {
+        answers()
+            .semantics(CallbackSemantics::adk_python())
+            .global_callbacks(bundle("tree"))
+            .on_model(change())
+            .model_layer(around("own"))
+    })
+    .await;
+    assert_eq!(seen, all(6));
+    let seen = wrappers(|| {
+        answers()
+            .callbacks(bundle("own"))
+            .model_layer(around("behind"))
+    })
+    .await;
+    assert_eq!(seen, all(6));
+
+    let (observer, mut observations) = observer(64);
+    let agent = answers()
+        .global_callbacks(bundle("tree"))
+        .on_model(change())
+        .build()
+        .unwrap();
+    let request = AgentRequest::new("?")
+        .with_global_callbacks(bundle("run").observer(observer.with_wrappers()))
+        .with_callbacks(bundle("inside"));
+    let explanation = agent.explain_for(&request);
+    agent.run(request).await.unwrap();
+    let told = told(&mut observations);
+    for (event, note) in &told {
+        let wrapper = explanation.wrapper_of(event).map(ToString::to_string);
+        assert_eq!(wrapper, Some(note.names.join(", ")));
+    }
+    let words: Vec<_> = told.iter().map(|(event, note)| word(event, note)).collect();
+    assert_eq!(words, all(told.len()));
+    assert!(told.len() > 9, "{words:?}");
+}
+
+#[tokio::test]
+async fn agents_used_as_tools_sub_agents_and_members_have_stacks_of_their_own() {
+    let brief = || before_model(|request| request.add_instructions("Be brief."));
+    let seen = wrappers(|| {
+        let worker = answers().name("worker").on_model(brief()).build().unwrap();
+        let turns = [
+            Turn::tool("worker", json!({ "request": "?" })),
+            Turn::from_text("So."),
+        ];
+        Agent::builder(ScriptedModel::new(turns))
+            .name("boss")
+            .tool(worker.into_tool("Works."))
+            .on_tool(after_tool(|_, _| {
+                Action::Respond(ToolResponse::new("hidden"))
+            }))
+            .global_callbacks(Bundle::new().model_layer(TimeoutLayer::new(MINUTE)))
+    })
+    .await;
+    assert_eq!(
+        seen,
+        [
+            "worker model 1: changed the request's instructions",
+            "tool 0: changed the response's value",
+        ]
+    );
+
+    let (observer, mut observations) = observer(64);
+    let member = |name: &str| answers().name(name).on_model(brief()).build().unwrap();
+    let team = Agent::sequential("team")
+        .agent(member("first"))
+        .agent(member("second"))
+        .on_agent(after_agent(|_, response: &AgentResponse| {
+            Action::Respond(response.clone().with_message(Message::assistant("So.")))
+        }))
+        .global_callbacks(Bundle::new().observer(observer.with_wrappers()))
+        .build()
+        .unwrap();
+    team.run("?").await.unwrap();
+    let told = told(&mut observations);
+    let words: Vec<_> = told.iter().map(|(event, note)| word(event, note)).collect();
+    assert_eq!(
+        words,
+        [
+            "first model 0: changed the request's instructions",
+            "second model 0: changed the request's instructions",
+            "agent 0: changed the response's messages, text",
+        ]
+    );
+    for (event, note) in &told {
+        let explanation = team.explain();
+        let wrapper = explanation.wrapper_of(event).unwrap();
+        assert_eq!(wrapper.to_string(), note.names.join(", "));
+    }
+}
+
+/// One that does not ask is not told, nor is the consumer of a stream.
+#[tokio::test]
+async fn only_those_are_told_that_ask() {
+    let (plain, mut of_plain) = observer(64);
+    let (asking, mut of_asking) = observer(64);
+    let agent = answers()
+        .on_model(before_model(|request| {
+            request.add_instructions("Be brief.")
+        }))
+        .on_model(before_model(|_| ()))
+        .global_callbacks(Bundle::new().observer(plain.clone()))
+        // The same reader, by a clone that asks for less.
+        .global_callbacks(
+            Bundle::new()
+                .observer(asking.clone().with_wrappers())
+                .observer(asking),
+        )
+        .build()
+        .unwrap();
+    let events: Vec<_> = futures::StreamExt::collect(agent.stream("?")).await;
+    let is_note = |kind: &EventKind| matches!(kind, EventKind::Wrapper(_));
+    assert!(!events.iter().any(|event| is_note(&event.kind)));
+    assert!(told(&mut of_plain).is_empty());
+    assert_eq!(told(&mut of_asking).len(), 1);
 }

@@ -5,6 +5,7 @@ mod compositions;
 mod filters;
 mod limits;
 mod maps;
+mod probes;
 mod retries;
 mod routes;
 mod timeouts;

@@ -22,6 +22,7 @@ pub mod team;
 pub mod trace;
 pub mod traces;
 pub mod transcript;
+pub mod wrappers;
 
 use futures::StreamExt;
 use tower::ServiceExt;
