@@ -8,7 +8,6 @@ use tower_layer::Layer;
 use super::agent::{Agent, AgentInner};
 use super::answer_calls::AnswerCalls;
 use super::build_error::BuildError;
-use super::explain::Target;
 use super::loop_config::{LoopConfig, StopWhen};
 use super::loop_state;
 use super::named_tools::{self, KnownTools, ToolNames};
@@ -433,7 +432,7 @@ impl AgentBuilder {
                 max_iterations: self.max_iterations,
                 model: self.model_name.clone(),
                 tool_concurrency: self.tool_concurrency,
-                tools: self.tools.iter().map(Target::tool).collect(),
+                tools: self.tools.iter().map(Outline::tool).collect(),
                 sub_agents: self.sub_agents.iter().map(Agent::outline).collect(),
             },
         }

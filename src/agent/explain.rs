@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::call::CallKind;
 use crate::stream::{Event, EventKind};
-use crate::tool::Tool;
+use crate::tool::{Effect, Tool};
 
 /// The structure of an agent, from the outside in, as data.
 ///
@@ -96,6 +96,12 @@ pub struct Target {
     /// works](crate::tool::ToolDeclaration::part_of_loop).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_part_of_loop: bool,
+    /// What a call of the tool changes; `None` of a model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effect: Option<Effect>,
+    /// The agent that [implements the tool](crate::Agent::into_tool).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Box<Explanation>>,
 }
 
 impl Wrapper {
@@ -118,27 +124,43 @@ impl Wrapper {
 }
 
 impl Target {
+    /// Describes something with nothing around it.
+    pub(super) fn new(name: String) -> Self {
+        Self {
+            around: Vec::new(),
+            name,
+            is_part_of_loop: false,
+            effect: None,
+            agent: None,
+        }
+    }
+
     /// Describes a tool inside its layers.
     pub(super) fn tool(tool: &Tool) -> Self {
         let layers = tool.layers().iter();
+        let declaration = tool.declaration();
         Self {
             around: Wrapper::of_parts(layers.map(|layer| layer.names.clone()).collect()),
-            name: tool.declaration().name().to_owned(),
-            is_part_of_loop: tool.declaration().is_part_of_loop(),
+            is_part_of_loop: declaration.is_part_of_loop(),
+            effect: Some(declaration.effect()),
+            ..Self::new(declaration.name().to_owned())
         }
     }
 
     fn write(&self, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inside = write_stack(&self.around, depth, f)?;
-        write_line(&self.name, inside, f)
+        write_line(&self.name, inside, f)?;
+        match &self.agent {
+            Some(agent) => agent.write(inside + 1, f),
+            None => Ok(()),
+        }
     }
 }
 
 impl Explanation {
     /// Returns the wrapper that an event is about: a [`WrapperNote`](crate::stream::WrapperNote),
     /// or a [`CallbackNote`](crate::stream::CallbackNote) that names one. `None` for another event,
-    /// and for one of an agent that is not in this explanation, such as an agent used as a tool,
-    /// which has its own.
+    /// and for one of an agent that is not in this explanation, such as one that a function runs.
     ///
     /// In a run that brings callbacks or layers, take the explanation
     /// [for its request](crate::Agent::explain_for). A bundle that
@@ -154,24 +176,41 @@ impl Explanation {
         let mut path = event.invocation.path.split('/');
         let mut explanation = Some(self).filter(|agent| path.next() == Some(&agent.agent))?;
         for name in path {
-            let mut inside = explanation.inside().iter();
+            let mut inside = explanation.inside().into_iter();
             explanation = inside.find(|agent| agent.agent == name)?;
         }
-        let around = match (call, &explanation.body) {
-            (CallKind::Agent, _) => &explanation.around,
-            (CallKind::Model, Explained::Loop { model, .. }) => &model.around,
-            (CallKind::Tool, Explained::Loop { around_tools, .. }) => around_tools,
-            _ => return None,
-        };
+        let around = explanation.around(call);
         around.get(usize::try_from(index).ok()?)
     }
 
-    /// Returns the agents that the conversation goes on with inside this one.
-    fn inside(&self) -> &[Self] {
-        match &self.body {
-            Explained::Loop { sub_agents, .. } => sub_agents,
-            Explained::Team { members, .. } => members,
+    /// Returns what is around its calls of a kind, outermost first.
+    pub(super) fn around(&self, call: CallKind) -> &[Wrapper] {
+        match (call, &self.body) {
+            (CallKind::Agent, _) => &self.around,
+            (CallKind::Model, Explained::Loop { model, .. }) => &model.around,
+            (CallKind::Tool, Explained::Loop { around_tools, .. }) => around_tools,
+            _ => &[],
         }
+    }
+
+    /// Returns the agents inside this one: those that the conversation goes on with, and those that
+    /// are used as tools.
+    pub(super) fn inside(&self) -> Vec<&Self> {
+        match &self.body {
+            Explained::Loop { sub_agents, .. } => {
+                sub_agents.iter().chain(self.in_tools()).collect()
+            }
+            Explained::Team { members, .. } => members.iter().collect(),
+        }
+    }
+
+    /// Returns the agents that are used as tools.
+    pub(super) fn in_tools(&self) -> impl Iterator<Item = &Self> {
+        let tools = match &self.body {
+            Explained::Loop { tools, .. } => tools.as_slice(),
+            Explained::Team { .. } => &[],
+        };
+        tools.iter().filter_map(|tool| tool.agent.as_deref())
     }
 
     fn write(&self, depth: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -46,6 +46,7 @@ mod transfer;
 mod typed;
 mod view;
 mod waiting;
+mod warnings;
 
 pub use self::agent::Agent;
 pub use self::build_error::BuildError;
@@ -56,6 +57,7 @@ pub use self::stream::RunStream;
 pub use self::team::TeamBuilder;
 pub use self::tool_messages::{IntoToolMessages, ToolAnswer, ToolMessages};
 pub use self::typed::TypedStream;
+pub use self::warnings::OrderWarning;
 pub use crate::callback::AtNoAnswer;
 pub use crate::run::*;
 

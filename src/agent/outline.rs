@@ -9,7 +9,7 @@ use crate::callback::{Callbacks, InAgent, RunBundles, Tree, merged};
 use crate::context::Inherited;
 use crate::model::ModelRequest;
 use crate::run::AgentRequest;
-use crate::tool::ToolRequest;
+use crate::tool::{Tool, ToolRequest};
 
 pub(super) struct Outline {
     pub(super) shell: Shell,
@@ -22,7 +22,8 @@ pub(super) enum Body {
         max_iterations: u32,
         model: String,
         tool_concurrency: usize,
-        tools: Vec<Target>,
+        /// Each tool, and the agent that implements it.
+        tools: Vec<(Target, Option<Arc<Outline>>)>,
         sub_agents: Vec<Arc<Outline>>,
     },
     Team {
@@ -32,6 +33,13 @@ pub(super) enum Body {
 }
 
 impl Outline {
+    /// Describes a tool, and the agent that implements it.
+    pub(super) fn tool(tool: &Tool) -> (Target, Option<Arc<Self>>) {
+        let agent = tool.outline().cloned();
+        let agent = agent.and_then(|outline| outline.downcast().ok());
+        (Target::tool(tool), agent)
+    }
+
     /// The agent inside others that have this for it, with the callbacks that a run brings.
     pub(super) fn explain(&self, around: &Inherited, of_run: Option<&RunBundles>) -> Explanation {
         let Shell { rules, global, .. } = &self.shell;
@@ -51,12 +59,17 @@ impl Outline {
                 max_iterations: *max_iterations,
                 model: Target {
                     around: self.around::<ModelRequest>(tree),
-                    name: model.clone(),
-                    is_part_of_loop: false,
+                    ..Target::new(model.clone())
                 },
                 tool_concurrency: *tool_concurrency,
                 around_tools: self.around::<ToolRequest>(tree),
-                tools: tools.clone(),
+                tools: tools
+                    .iter()
+                    .map(|(tool, agent)| Target {
+                        agent: agent.as_ref().map(|agent| Box::new(explain(agent))),
+                        ..tool.clone()
+                    })
+                    .collect(),
                 sub_agents: sub_agents.iter().map(explain).collect(),
             },
             Body::Team { plan, members } => Explained::Team {

@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,6 +31,8 @@ pub struct Tool {
     failure_message: Option<Cow<'static, str>>,
     /// The tools of the agents that implement it.
     inner_tools: BTreeMap<Arc<str>, bool>,
+    /// The outline of the agent that implements it, of a type that this floor does not know.
+    outline: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Names the layers of tools, for people. Implemented where lists of callbacks are known, whose
@@ -130,6 +133,7 @@ impl Tool {
             layers: Vec::new(),
             failure_message: None,
             inner_tools: BTreeMap::new(),
+            outline: None,
         }
     }
 
@@ -211,13 +215,23 @@ impl Tool {
         self
     }
 
-    /// Records that an agent with these tools implements this tool.
-    pub(crate) fn with_inner_tools(mut self, tools: BTreeMap<Arc<str>, bool>) -> Self {
+    /// Records that an agent with these tools and this outline implements this tool.
+    pub(crate) fn of_agent(
+        mut self,
+        tools: BTreeMap<Arc<str>, bool>,
+        outline: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
         // Part of the declaration, which is all that callbacks and layers of the caller see of the
         // tool.
         self.declaration = Arc::new(Arc::unwrap_or_clone(self.declaration).of_agent());
         self.inner_tools = tools;
+        self.outline = Some(outline);
         self
+    }
+
+    /// Returns the outline of the agent that implements this tool, if one does.
+    pub(crate) fn outline(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
+        self.outline.as_ref()
     }
 
     /// Returns the tools of the agents that implement this tool, and whether those of each name are

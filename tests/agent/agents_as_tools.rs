@@ -527,7 +527,7 @@ fn names_do_not_collide() {
 }
 
 #[test]
-fn explain_shows_the_sub_agents() {
+fn explain_shows_the_agents_inside() {
     let unused = ScriptedModel::new([]);
     let worker = agent("worker", &unused);
     let text = boss(&unused, worker)
@@ -543,6 +543,11 @@ agent `boss`
       ScriptedModel
     tool calls, 8 at a time
       worker
+        agent `worker`
+          loop of at most 25 model calls
+            model call
+              ScriptedModel
+            tool calls, 8 at a time
       transfer_to_agent
     may transfer to
       agent `billing`

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::ServiceBuilder;
 use tower::buffer::BufferLayer;
@@ -10,7 +11,7 @@ use tower::limit::{ConcurrencyLimitLayer, GlobalConcurrencyLimitLayer, RateLimit
 use tower::load_shed::LoadShedLayer;
 use tower_agent::stream::Event;
 use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
-use tower_agent::{Agent, ErrorKind, RunStream};
+use tower_agent::{Agent, ErrorKind, RunStream, Tool};
 
 use crate::{WAYS, around_each, check, read, reads_words, run, secs};
 
@@ -94,6 +95,63 @@ async fn a_global_limit_is_shared_by_all_clones_of_the_layer() {
         assert!(join_all(runs).await.iter().all(Result::is_ok));
         // Five calls, two at a time.
         assert_eq!(start.elapsed(), secs(3));
+    }
+}
+
+/// A call of the agent inside waits for the place that the call around it has. Each with a limit of
+/// its own, or around the agent alone, does what is intended.
+#[tokio::test(start_paused = true)]
+async fn a_global_limit_around_tools_and_in_their_agents_waits_for_itself() {
+    let look = || Tool::function("look", "Looks.", |_: Value| "seen");
+    let calls = |tool: &str| {
+        let call = Turn::tool(tool, json!({ "request": "?" }));
+        Agent::builder(ScriptedModel::new([call, Turn::from_text("done")]))
+    };
+    let boss = |around: bool, inside: bool| {
+        let limit = GlobalConcurrencyLimitLayer::new(1);
+        let mut worker = calls("look").name("worker").tool(look());
+        if inside {
+            worker = worker.tool_layer(limit.clone());
+        }
+        let worker = worker.build().unwrap().into_tool("Works.");
+        let mut boss = calls("worker").name("boss").tool(worker);
+        if around {
+            boss = boss.tool_layer(limit);
+        }
+        boss.build().unwrap()
+    };
+    for (around, inside) in [(true, true), (true, false), (false, true)] {
+        let agent = boss(around, inside);
+        let is_wrong = around && inside;
+        // A day is long enough: nothing here takes time.
+        let ended = tokio::time::timeout(secs(86_400), agent.run("?")).await;
+        assert_eq!(ended.is_err(), is_wrong, "{around}, {inside}");
+        let warnings = agent.explain().warnings();
+        let found: Vec<_> = warnings
+            .iter()
+            .map(|found| (&*found.agent, &*found.outside, &*found.inside))
+            .collect();
+        let expected = [("boss", "GlobalConcurrencyLimitLayer", "worker")];
+        assert_eq!(found, expected[..usize::from(is_wrong)]);
+    }
+}
+
+/// The same around agents: a limit that is passed by an agent and by one inside it.
+#[tokio::test(start_paused = true)]
+async fn a_global_limit_around_an_agent_and_one_inside_it_waits_for_itself() {
+    for is_around_both in [true, false] {
+        let limit = GlobalConcurrencyLimitLayer::new(1);
+        let says = || Agent::builder(ScriptedModel::always(Turn::from_text("done")));
+        let member = says().name("member").agent_layer(limit.clone()).build();
+        let mut team = Agent::sequential("team").agent(member.unwrap());
+        if is_around_both {
+            team = team.agent_layer(limit);
+        }
+        let team = team.build().unwrap();
+        let ended = tokio::time::timeout(secs(86_400), team.run("?")).await;
+        assert_eq!(ended.is_err(), is_around_both);
+        let warnings = team.explain().warnings();
+        assert_eq!(warnings.len(), usize::from(is_around_both), "{warnings:?}");
     }
 }
 

@@ -370,12 +370,18 @@ impl<R: Hidden> Callback<R> for RedactPart<R> {
 
 impl From<Redact> for Bundle {
     fn from(redact: Redact) -> Self {
+        // What is outside it matters only if it hides what the model is sent.
+        let around_model = if redact.has_input {
+            "Redact(prompt)"
+        } else {
+            "Redact(response)"
+        };
         Self::new()
             // Whoever writes something into a response or an error, nothing but these sees it.
             .outermost_agent(redact.part("Redact(answer)", Redact::before_agent))
             .outermost_model(redact.part("Redact(answer)", Redact::hide_deltas))
             .outermost_tool(redact.part("Redact(result)", Redact::reveal))
-            .on_model(redact.part("Redact(prompt)", Redact::hide_input))
+            .on_model(redact.part(around_model, Redact::hide_input))
             .on_tool(redact.part("Redact(result inside)", |_, _| Ok(())))
             // Directly around the targets as well: callbacks and logs inside the agent see only
             // what is hidden.

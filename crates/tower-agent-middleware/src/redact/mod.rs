@@ -69,7 +69,8 @@
 //!
 //! Several parts of it are around one call, and [`explain`](tower_agent::Agent::explain) names each
 //! by what it hides: `Redact(answer)` and `Redact(result)` what leaves a call, `Redact(prompt)`
-//! what enters one, `Redact(at model)` and `Redact(at tool)` what is said there.
+//! what enters one, or `Redact(response)` if the input is not hidden, `Redact(at model)` and
+//! `Redact(at tool)` what is said there.
 //!
 //! A model or a tool without an agent takes [`around_model`](Redact::around_model) or
 //! [`around_tool`](Redact::around_tool) as a layer, which hides what is inside it.

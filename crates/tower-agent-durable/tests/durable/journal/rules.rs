@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tower_agent::callback::{Bundle, on_agent_error};
@@ -16,6 +17,7 @@ use tower_agent_durable::journal::{
 use tower_agent_durable::{Sqlite, StoreError};
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Account, Budget, Limits};
+use tower_agent_middleware::retry::CallRetryLayer;
 
 use crate::support::folder::Folder;
 use crate::support::{Count, calling, counting, durable, journal_error, request, saying, waiting};
@@ -524,6 +526,52 @@ async fn an_agent_that_is_repeated_from_outside_its_steps_stops() {
         "{error}"
     );
     assert_eq!(models.get(), 1);
+}
+
+/// A row of the guide's table of orders.
+#[tokio::test]
+async fn a_retry_belongs_inside_the_journal_around_the_model_and_not_around_the_agent() {
+    for is_around_agent in [true, false] {
+        let database = Sqlite::in_memory().await.unwrap();
+        let models = Count::default();
+        let fails_once = {
+            let models = models.clone();
+            tower::service_fn(move |_: tower_agent::ModelRequest| {
+                let is_first = models.one() == 1;
+                async move {
+                    if is_first {
+                        return Err(Error::new(ErrorKind::Overloaded, "busy"));
+                    }
+                    Ok(tower_agent::ModelResponse::from_text("Done."))
+                }
+            })
+        };
+        let retry = CallRetryLayer::new().backoff(Duration::ZERO, Duration::ZERO);
+        let agent = durable(fails_once, database);
+        let agent = if is_around_agent {
+            agent.agent_layer(retry.retry_if(|_| true))
+        } else {
+            agent.model_layer(retry)
+        };
+        let agent = agent.build().unwrap();
+        let ended = agent.run(request()).await;
+        let warnings = agent.explain().warnings();
+        if is_around_agent {
+            let error = ended.unwrap_err();
+            assert!(
+                matches!(journal_error(&error), JournalError::Repeated { .. }),
+                "{error}"
+            );
+            let [found] = &warnings[..] else {
+                panic!("{warnings:#?}")
+            };
+            assert_eq!(found.outside, "CallRetryLayer");
+            assert_eq!(found.inside, "DurableLayer");
+        } else {
+            assert_eq!(ended.unwrap().text(), "Done.");
+            assert_eq!(warnings, []);
+        }
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tower_agent_middleware::redact::{Detector, Redact};
 fn each_part_of_a_guard_has_a_name_of_its_own() {
     let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Yes.")))
         .tool(Tool::function("look", "", |()| ()))
-        .global_callbacks(Redact::new([Detector::email()]).unwrap())
+        .global_callbacks(Redact::new([Detector::email()]).unwrap().redact_input())
         .global_callbacks(Flow::new())
         .build()
         .unwrap();

@@ -21,6 +21,7 @@ mod ledger_trees;
 mod loop_guard;
 mod mock;
 mod no_answers;
+mod orders;
 mod pool;
 mod rate_limit;
 mod redact;
