@@ -352,13 +352,13 @@ fn a_team() -> Agent {
 /// The other counts are asserted in `benches/counts.rs`, which needs valgrind.
 #[test]
 fn nothing_allocates_more_than_was_written_down() {
-    let expected = counted::expected();
+    let expected = counted::recorded::expected();
     let mut grown = Vec::new();
     // Without them the counts are those of `benches/counts.rs`.
     let margin = if objects_keep_their_order() {
         0.1
     } else {
-        counted::MARGIN
+        counted::recorded::MARGIN
     };
     for row in counted::rows() {
         let mut run = row.make();

@@ -27,19 +27,15 @@ mod growing;
 #[allow(unreachable_pub, reason = "beside what is shared")]
 mod tables;
 
+use std::env;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::{env, fs, panic, thread};
 
 use tower_agent::BoxError;
 
-use self::callgrind::Program;
-use self::counted::{CLOSURES, COLUMNS, Count, FILE, MARGIN, Row, rows};
+use self::callgrind::{Program, in_parallel};
+use self::counted::recorded::{self, COLUMNS, Counts, exit_code, rounded};
+use self::counted::{CLOSURES, rows};
 use self::growing::{GROWTHS, Growth};
-use self::tables::Counts;
-
-/// The two numbers of runs, after one warm-up run.
-const RUNS: [usize; 2] = [10, 60];
 
 /// The two numbers of runs of work of growing size, most of which is large.
 const RUNS_OF_SIZE: [usize; 2] = [0, 1];
@@ -59,29 +55,23 @@ fn main() -> Result<ExitCode, BoxError> {
         return Ok(exit_code(is_steep));
     }
     let rows = rows();
-    let counted = in_parallel(&rows, |row| count(&program, row))?;
+    let counted = in_parallel(&rows, |row| {
+        Ok(rounded(program.each(row.name, row.per_run)?))
+    })?;
     let mut counts: Counts = rows.iter().map(|row| row.name).zip(counted).collect();
     let [ten, twenty] = CLOSURES.map(|name| counts[name]);
     let closure = rounded(COLUMNS.map(|column| (column.of(&twenty) - column.of(&ten)) / 780.0));
     counts.insert(counted::CLOSURE, closure);
     let writes = asked("--write");
     let grew = if writes {
-        fs::write(FILE, written(&counts)?)?;
+        recorded::write(&counts, names())?;
         tables::write(&counts, &growth)?;
         false
     } else {
-        compare(&counts)
+        recorded::compare(&counts, names())
     };
     let fails = grew | is_any_dear(&counts) | is_steep;
     Ok(exit_code(fails && (writes || asked("--check"))))
-}
-
-fn exit_code(fails: bool) -> ExitCode {
-    if fails {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    }
 }
 
 /// Runs a row this many times, after one warm-up run.
@@ -98,57 +88,6 @@ fn work_for(name: &str, runs: usize) -> Result<(), BoxError> {
     };
     (0..=runs).for_each(|_| run());
     Ok(())
-}
-
-/// Counts items, as many at a time as there are CPUs: a count does not depend on what runs beside
-/// it.
-fn in_parallel<T: Sync, C: Send>(
-    items: &[T],
-    count: impl Fn(&T) -> Result<C, BoxError> + Sync,
-) -> Result<Vec<C>, BoxError> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut counted = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Relaxed);
-            let Some(item) = items.get(index) else {
-                return Ok::<_, BoxError>(counted);
-            };
-            counted.push((index, count(item)?));
-        }
-    };
-    let cpus = thread::available_parallelism()?.get();
-    let mut counted = thread::scope(|scope| {
-        let workers: Vec<_> = (0..cpus).map(|_| scope.spawn(work)).collect();
-        let mut counted = Vec::new();
-        for worker in workers {
-            counted.extend(
-                worker
-                    .join()
-                    .unwrap_or_else(|panic| panic::resume_unwind(panic))?,
-            );
-        }
-        Ok::<_, BoxError>(counted)
-    })?;
-    counted.sort_by_key(|(index, _)| *index);
-    Ok(counted.into_iter().map(|(_, count)| count).collect())
-}
-
-/// The counts of one run of a row.
-fn count(program: &Program, row: &Row) -> Result<Count, BoxError> {
-    let [fewer, more] = RUNS;
-    let of_fewer = program.profile(row.name, fewer)?;
-    let of_more = program.profile(row.name, more)?;
-    let each = |fewer_counted: u64, more_counted: u64| {
-        // Two runs of a program differ a little: a row without misses may have one less.
-        (more_counted as f64 - fewer_counted as f64) / ((more - fewer) * row.per_run) as f64
-    };
-    Ok(rounded([
-        each(of_fewer.instructions, of_more.instructions),
-        each(of_fewer.allocations, of_more.allocations),
-        each(of_fewer.atomics, of_more.atomics),
-        each(of_fewer.misses, of_more.misses),
-    ]))
 }
 
 /// Counts the work of growing size and prints it; returns the table, and whether some grows faster
@@ -198,66 +137,12 @@ fn count_size(program: &Program, growth: &Growth, size: usize) -> Result<f64, Bo
     Ok((with - without) as f64)
 }
 
-/// The counts as they are written, in the order of the columns.
-fn rounded([instructions, allocations, atomics, misses]: [f64; 4]) -> Count {
-    let hundredths = |count: f64| (count * 100.0).round() / 100.0;
-    Count {
-        instructions: instructions.round(),
-        allocations: hundredths(allocations),
-        atomics: hundredths(atomics),
-        misses: hundredths(misses),
-    }
-}
-
 /// The names of all counts, in the order of the output.
 fn names() -> impl Iterator<Item = &'static str> {
     rows()
         .into_iter()
         .map(|row| row.name)
         .chain([counted::CLOSURE])
-}
-
-/// Prints the counts beside those of the file; returns whether one grew.
-fn compare(counts: &Counts) -> bool {
-    let expected = counted::expected();
-    let (mut grew, mut fell) = (false, false);
-    println!("| | {} |", COLUMNS.map(|column| column.name).join(" | | "));
-    println!("|---{}|", "|--:|--:".repeat(COLUMNS.len()));
-    for name in names() {
-        print!("| {name} |");
-        for column in COLUMNS {
-            let count = column.of(&counts[name]);
-            let Some(before) = expected.get(name).map(|before| column.of(before)) else {
-                grew = true;
-                print!(" {count} | new |");
-                continue;
-            };
-            let change = count - before;
-            let room = before * MARGIN + column.slack;
-            grew |= change > room;
-            fell |= -change > room;
-            if change == 0.0 {
-                print!(" {count} | |");
-            } else if before == 0.0 {
-                print!(" {count} | {change:+} |");
-            } else {
-                print!(" {count} | {:+.1} % |", 100.0 * change / before);
-            }
-        }
-        println!();
-    }
-    if grew {
-        let slack = COLUMNS.map(|column| format!("{} {}", column.slack, column.name));
-        println!(
-            "\nA count grew by more than {} % and: {}. Make it smaller, or say why.",
-            100.0 * MARGIN,
-            slack.join(", ")
-        );
-    }
-    if grew || fell {
-        println!("\nWhat changed for good: cargo bench --bench counts -- --write");
-    }
-    grew
 }
 
 /// Prints the protocols that cost too much beside chat completions, and telemetry that costs too
@@ -282,23 +167,4 @@ fn is_any_dear(counts: &Counts) -> bool {
         }
     }
     is_any
-}
-
-/// Returns the counts in the file's format, one line each.
-fn written(counts: &Counts) -> Result<String, BoxError> {
-    let lines: Result<Vec<_>, BoxError> = names()
-        .map(|name| {
-            Ok(format!(
-                "    {}: {}",
-                serde_json::to_string(name)?,
-                line(counts[name])
-            ))
-        })
-        .collect();
-    Ok(format!("{{\n{}\n}}\n", lines?.join(",\n")))
-}
-
-fn line(count: Count) -> String {
-    let fields = COLUMNS.map(|column| format!(r#""{}": {}"#, column.key, column.of(&count)));
-    format!("{{ {} }}", fields.join(", "))
 }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::{env, fs};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::{env, fs, panic, thread};
 
 use object::{Object, ObjectSegment};
 use tower_agent::BoxError;
@@ -22,6 +23,9 @@ const CACHES: [&str; 4] = [
 /// Costs with the address of each instruction, written in full.
 const ADDRESSES: [&str; 3] = ["--dump-instr=yes", "--dump-line=no", "--compress-pos=no"];
 
+/// The two numbers of runs, after one warm-up run.
+const RUNS: [usize; 2] = [10, 60];
+
 /// This program and its code.
 pub(crate) struct Program {
     path: PathBuf,
@@ -31,11 +35,11 @@ pub(crate) struct Program {
 
 /// The counts of one execution of a program.
 #[derive(Default)]
-pub(crate) struct Profile {
-    pub(crate) instructions: u64,
-    pub(crate) allocations: u64,
-    pub(crate) atomics: u64,
-    pub(crate) misses: u64,
+struct Profile {
+    instructions: u64,
+    allocations: u64,
+    atomics: u64,
+    misses: u64,
 }
 
 impl Program {
@@ -51,9 +55,27 @@ impl Program {
     }
 
     /// Returns all counts of so many runs of a row.
-    pub(crate) fn profile(&self, row: &str, runs: usize) -> Result<Profile, BoxError> {
+    fn profile(&self, row: &str, runs: usize) -> Result<Profile, BoxError> {
         let options = [&CACHES[..], &ADDRESSES].concat();
         self.read(&self.callgrind(&options, row, runs)?)
+    }
+
+    /// Returns the counts of one run of a row, of so many in each: instructions, allocations, atomic
+    /// instructions, misses.
+    pub(crate) fn each(&self, row: &str, per_run: usize) -> Result<[f64; 4], BoxError> {
+        let [fewer, more] = RUNS;
+        let of_fewer = self.profile(row, fewer)?;
+        let of_more = self.profile(row, more)?;
+        let each = |fewer_counted: u64, more_counted: u64| {
+            // Two runs of a program differ a little: a row without misses may have one less.
+            (more_counted as f64 - fewer_counted as f64) / ((more - fewer) * per_run) as f64
+        };
+        Ok([
+            each(of_fewer.instructions, of_more.instructions),
+            each(of_fewer.allocations, of_more.allocations),
+            each(of_fewer.atomics, of_more.atomics),
+            each(of_fewer.misses, of_more.misses),
+        ])
     }
 
     /// Returns the instructions of so many runs of a row.
@@ -168,6 +190,40 @@ impl Program {
             Ok(0)
         }
     }
+}
+
+/// Counts items, as many at a time as there are CPUs: a count does not depend on what runs beside
+/// it.
+pub(crate) fn in_parallel<T: Sync, C: Send>(
+    items: &[T],
+    count: impl Fn(&T) -> Result<C, BoxError> + Sync,
+) -> Result<Vec<C>, BoxError> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut counted = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Relaxed);
+            let Some(item) = items.get(index) else {
+                return Ok::<_, BoxError>(counted);
+            };
+            counted.push((index, count(item)?));
+        }
+    };
+    let cpus = thread::available_parallelism()?.get();
+    let mut counted = thread::scope(|scope| {
+        let workers: Vec<_> = (0..cpus).map(|_| scope.spawn(work)).collect();
+        let mut counted = Vec::new();
+        for worker in workers {
+            counted.extend(
+                worker
+                    .join()
+                    .unwrap_or_else(|panic| panic::resume_unwind(panic))?,
+            );
+        }
+        Ok::<_, BoxError>(counted)
+    })?;
+    counted.sort_by_key(|(index, _)| *index);
+    Ok(counted.into_iter().map(|(_, count)| count).collect())
 }
 
 /// The functions whose calls are allocations.

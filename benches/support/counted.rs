@@ -11,10 +11,11 @@ mod journal;
 pub mod middleware;
 #[path = "protocols.rs"]
 mod protocols;
+#[path = "recorded.rs"]
+pub mod recorded;
 #[path = "work.rs"]
 pub mod work;
 
-use std::collections::BTreeMap;
 use std::convert::identity;
 use std::time::Duration;
 
@@ -25,7 +26,6 @@ use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::metrics::{PeriodicReader, SdkMeterProvider, Temporality};
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
-use serde::Deserialize;
 use tower::layer::util::Identity;
 use tower_agent::callback::{Bundle, after_model, after_tool, before_model, before_tool};
 use tower_agent::stream::{Observer, observer};
@@ -254,78 +254,6 @@ const fn delta(name: &'static str, make: fn() -> Box<dyn FnMut()>) -> Row {
         work: Work::Of(make),
     }
 }
-
-/// The recorded counts of a row.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub struct Count {
-    pub instructions: f64,
-    pub allocations: f64,
-    /// Instructions that lock the bus or the line: each reference counted, each lock taken or
-    /// released.
-    pub atomics: f64,
-    /// Fetches of code that is not in the simulated first-level cache.
-    pub misses: f64,
-}
-
-/// A column of the counts.
-#[derive(Clone, Copy, Debug)]
-pub struct Column {
-    /// Its name in the table.
-    pub name: &'static str,
-    /// Its name in the file.
-    pub key: &'static str,
-    field: fn(&Count) -> f64,
-    /// How much a count may exceed the recorded one beyond the margin, whatever is recorded.
-    pub slack: f64,
-}
-
-/// The columns, in the order of the output.
-pub const COLUMNS: [Column; 4] = [
-    Column {
-        name: "instructions",
-        key: "instructions",
-        field: |count| count.instructions,
-        slack: 0.0,
-    },
-    Column {
-        name: "allocations",
-        key: "allocations",
-        field: |count| count.allocations,
-        slack: 0.0,
-    },
-    Column {
-        name: "atomic instructions",
-        key: "atomics",
-        field: |count| count.atomics,
-        // Rows with random keys differ in the second decimal.
-        slack: 0.05,
-    },
-    Column {
-        name: "instruction-cache misses",
-        key: "misses",
-        field: |count| count.misses,
-        // Functions that share a line in one build have lines of their own in another.
-        slack: 5.0,
-    },
-];
-
-impl Column {
-    /// Returns the count in this column.
-    pub fn of(&self, count: &Count) -> f64 {
-        (self.field)(count)
-    }
-}
-
-/// The content of `benches/counts.json`, by row name.
-pub fn expected() -> BTreeMap<String, Count> {
-    serde_json::from_slice(&std::fs::read(FILE).unwrap()).unwrap()
-}
-
-pub const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/counts.json");
-
-/// How much a count may exceed the recorded one, and how much lower it must be to be recorded
-/// again.
-pub const MARGIN: f64 = 0.03;
 
 fn by_hand(hooks: usize) -> Box<dyn FnMut()> {
     let by_hand = Loop::new(SUMS, hooks);

@@ -1,15 +1,13 @@
 //! The tables of `benches/README.md` that are made of counts, so that no figure there is copied by
 //! hand.
 
-use std::collections::BTreeMap;
 use std::fs;
 
 use tower_agent::BoxError;
 
 use super::counted::middleware::{self, MIDDLEWARE};
-use super::counted::{self, Column, Count, Row};
-
-pub type Counts = BTreeMap<&'static str, Count>;
+use super::counted::recorded::{COLUMNS, Column, Counts};
+use super::counted::{self, Row};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
 
@@ -45,9 +43,9 @@ fn names(rows: &[Row]) -> impl Iterator<Item = &'static str> {
 
 /// The counts of some rows.
 fn rows(counts: &Counts, names: impl Iterator<Item = &'static str>) -> String {
-    let mut table = header(&counted::COLUMNS);
+    let mut table = header(&COLUMNS);
     for name in names {
-        let values = counted::COLUMNS.map(|column| number(column.of(&counts[name])));
+        let values = COLUMNS.map(|column| number(column.of(&counts[name])));
         table += &format!("| {name} | {} |\n", values.join(" | "));
     }
     table
@@ -57,7 +55,7 @@ fn rows(counts: &Counts, names: impl Iterator<Item = &'static str>) -> String {
 fn added(counts: &Counts) -> String {
     // Misses are those of the whole run, whose code no longer fits into the cache, and belong to no
     // one call.
-    let columns = &counted::COLUMNS[..3];
+    let columns = &COLUMNS[..3];
     let mut table = header(columns);
     for middleware in MIDDLEWARE {
         let values = columns.iter().map(|column| {
@@ -160,7 +158,7 @@ const AIMS: &[Aim] = &[
 ];
 
 fn instructions_added(counts: &Counts, name: &str) -> f64 {
-    added_to_a_call(counts, name, &counted::COLUMNS[0])
+    added_to_a_call(counts, name, &COLUMNS[0])
 }
 
 fn aims(counts: &Counts) -> String {

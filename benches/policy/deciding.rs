@@ -1,21 +1,47 @@
-//! What a decision costs: 20 rules about a tool, alone and among 10 000 others; a run with and
+//! What a decision costs: 20 rules about a tool, alone and among 10,000 others; a run with and
 //! without a rulebook.
 //!
-//! `cargo bench -p tower-agent-policy`
+//! ```sh
+//! cargo bench --package benches-policy                # in time
+//! cargo bench --package benches-policy -- --check     # counted; fails where a count of counts.json grew
+//! cargo bench --package benches-policy -- --write     # renews that file
+//! ```
 //!
-//! `--row <rules> <runs>` makes so many runs with so many rules, at least 20, or with 0 without a
-//! rulebook: for callgrind, or a profiler. These are no rows of `benches/counts.json`, since Cedar
-//! turns on `preserve_order` of `serde_json`, which would change all others there.
+//! `--row <name> <runs>` makes so many runs of a row, for callgrind or a profiler.
+
+#[path = "../support/callgrind.rs"]
+#[allow(dead_code, reason = "shared")]
+mod callgrind;
+#[path = "../support/recorded.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared")]
+mod recorded;
 
 use std::hint::black_box;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use serde_json::json;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
-use tower_agent::{Agent, AgentRequest, Tool};
+use tower_agent::{Agent, AgentRequest, BoxError, Tool};
 use tower_agent_policy::{Case, Principal, Rulebook};
+
+use self::callgrind::{Program, in_parallel};
+use self::recorded::{Counts, exit_code, rounded};
+
+/// How many rules there are: none at all, those about the tool, and others beside them.
+const ROWS: [(&str, Option<usize>); 3] = [
+    ("a run with one tool call", None),
+    ("a run with one tool call, 20 rules", Some(0)),
+    (
+        "a run with one tool call, 20 rules and 10,000 about others",
+        Some(10_000),
+    ),
+];
+
+/// How many times the instructions of a decision by 20 rules one may cost with others beside them.
+const TIMES_ALONE: f64 = 1.05;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[allow(dead_code)]
@@ -91,13 +117,37 @@ fn agent(rules: Option<&Rulebook>) -> Agent {
 }
 
 /// Makes a number of runs, after one to warm up.
-fn work_for(rules: &str, runs: &str) {
-    let rules: usize = rules.parse().unwrap();
-    let rules = rules.checked_sub(20).map(rulebook);
+fn work_for(row: &str, runs: &str) -> Result<(), BoxError> {
+    let row = ROWS.iter().find(|(name, _)| *name == row);
+    let (_, others) = row.ok_or("there is no such row")?;
+    let rules = others.map(rulebook);
     let agent = agent(rules.as_ref());
-    for _ in 0..=runs.parse().unwrap() {
+    for _ in 0..=runs.parse()? {
         run_of(&agent);
     }
+    Ok(())
+}
+
+/// Counts all rows, and compares them with the file or writes it. Returns whether a count is too
+/// great.
+fn counted(writes: bool) -> Result<bool, BoxError> {
+    let program = Program::new()?;
+    let counted = in_parallel(&ROWS, |(name, _)| Ok(rounded(program.each(name, 1)?)))?;
+    let names = ROWS.map(|(name, _)| name);
+    let counts: Counts = names.into_iter().zip(counted).collect();
+    let grew = if writes {
+        recorded::write(&counts, names)?;
+        false
+    } else {
+        recorded::compare(&counts, names)
+    };
+    let [without, alone, among] = names.map(|name| counts[name].instructions);
+    let times = (among - without) / (alone - without);
+    let is_dear = times > TIMES_ALONE;
+    if is_dear {
+        println!("\nrules about other tools: {times:.2} times the instructions of a decision");
+    }
+    Ok(grew | is_dear)
 }
 
 fn run_of(agent: &Agent) {
@@ -105,32 +155,41 @@ fn run_of(agent: &Agent) {
     assert_eq!(black_box(run.unwrap()).text(), "done");
 }
 
-fn main() {
+fn main() -> Result<ExitCode, BoxError> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    if let [flag, rules, runs] = &arguments[..]
+    if let [flag, row, runs] = &arguments[..]
         && flag == "--row"
     {
-        return work_for(rules, runs);
+        work_for(row, runs)?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let asked = |flag| arguments.iter().any(|argument| argument == flag);
+    let writes = asked("--write");
+    if writes || asked("--check") {
+        return Ok(exit_code(counted(writes)?));
+    }
+    in_time();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints how long it takes.
+fn in_time() {
     let case = || {
         let ann = Principal::new("User", "ann").within("Role", "r7");
         Case::new(ann, "refund", json!({ "order": "o-1", "cents": 5 }))
     };
-    let (few, many) = (rulebook(0), rulebook(10_000));
+    let books = ROWS.map(|(_, others)| others.map(rulebook));
     let mut runs = Vec::new();
-    for (name, rules) in [
-        ("a run without rules", None),
-        ("a run with 20 rules about its tool", Some(&few)),
-        ("a run with 10 000 others beside them", Some(&many)),
-    ] {
-        let agent = agent(rules);
+    for ((name, _), book) in ROWS.iter().zip(&books) {
+        let agent = agent(book.as_ref());
         let taken = time(|| run_of(&agent));
         println!("{name}: {taken:?}");
         runs.push(taken);
     }
-    for (name, rules) in [("20 rules", &few), ("10 020 rules", &many)] {
-        let taken = time(|| assert!(black_box(rules.decide(&case())).is_allowed()));
-        println!("a case by {name}, with entities from JSON: {taken:?}");
+    for book in books.iter().flatten() {
+        let taken = time(|| assert!(black_box(book.decide(&case())).is_allowed()));
+        let rules = book.count();
+        println!("a case by {rules} rules, with entities from JSON: {taken:?}");
     }
     let [without, few, many] = runs[..] else {
         unreachable!()

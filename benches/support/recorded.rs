@@ -1,0 +1,173 @@
+//! Counts of rows, and a file with those of before.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::ExitCode;
+
+use serde::Deserialize;
+use tower_agent::BoxError;
+
+/// What was counted, by row.
+pub type Counts = BTreeMap<&'static str, Count>;
+
+/// The recorded counts of a row.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Count {
+    pub instructions: f64,
+    pub allocations: f64,
+    /// Instructions that lock the bus or the line: each reference counted, each lock taken or
+    /// released.
+    pub atomics: f64,
+    /// Fetches of code that is not in the simulated first-level cache.
+    pub misses: f64,
+}
+
+/// A column of the counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Its name in the table.
+    pub name: &'static str,
+    /// Its name in the file.
+    pub key: &'static str,
+    field: fn(&Count) -> f64,
+    /// How much a count may exceed the recorded one beyond the margin, whatever is recorded.
+    pub slack: f64,
+}
+
+/// The columns, in the order of the output.
+pub const COLUMNS: [Column; 4] = [
+    Column {
+        name: "instructions",
+        key: "instructions",
+        field: |count| count.instructions,
+        slack: 0.0,
+    },
+    Column {
+        name: "allocations",
+        key: "allocations",
+        field: |count| count.allocations,
+        slack: 0.0,
+    },
+    Column {
+        name: "atomic instructions",
+        key: "atomics",
+        field: |count| count.atomics,
+        // Rows with random keys differ in the second decimal.
+        slack: 0.05,
+    },
+    Column {
+        name: "instruction-cache misses",
+        key: "misses",
+        field: |count| count.misses,
+        // Functions that share a line in one build have lines of their own in another.
+        slack: 5.0,
+    },
+];
+
+impl Column {
+    /// Returns the count in this column.
+    pub fn of(&self, count: &Count) -> f64 {
+        (self.field)(count)
+    }
+}
+
+/// The content of the file, by row name.
+pub fn expected() -> BTreeMap<String, Count> {
+    serde_json::from_slice(&fs::read(FILE).unwrap()).unwrap()
+}
+
+/// The file of the package whose bench this is.
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/counts.json");
+
+/// How much a count may exceed the recorded one, and how much lower it must be to be recorded
+/// again.
+pub const MARGIN: f64 = 0.03;
+
+/// The counts as they are written, in the order of the columns.
+pub fn rounded([instructions, allocations, atomics, misses]: [f64; 4]) -> Count {
+    let hundredths = |count: f64| (count * 100.0).round() / 100.0;
+    Count {
+        instructions: instructions.round(),
+        allocations: hundredths(allocations),
+        atomics: hundredths(atomics),
+        misses: hundredths(misses),
+    }
+}
+
+/// Prints the counts beside those of the file; returns whether one grew.
+pub fn compare(counts: &Counts, names: impl IntoIterator<Item = &'static str>) -> bool {
+    let expected = expected();
+    let (mut grew, mut fell) = (false, false);
+    println!("| | {} |", COLUMNS.map(|column| column.name).join(" | | "));
+    println!("|---{}|", "|--:|--:".repeat(COLUMNS.len()));
+    for name in names {
+        print!("| {name} |");
+        for column in COLUMNS {
+            let count = column.of(&counts[name]);
+            let Some(before) = expected.get(name).map(|before| column.of(before)) else {
+                grew = true;
+                print!(" {count} | new |");
+                continue;
+            };
+            let change = count - before;
+            let room = before * MARGIN + column.slack;
+            grew |= change > room;
+            fell |= -change > room;
+            if change == 0.0 {
+                print!(" {count} | |");
+            } else if before == 0.0 {
+                print!(" {count} | {change:+} |");
+            } else {
+                print!(" {count} | {:+.1} % |", 100.0 * change / before);
+            }
+        }
+        println!();
+    }
+    if grew {
+        let slack = COLUMNS.map(|column| format!("{} {}", column.slack, column.name));
+        println!(
+            "\nA count grew by more than {} % and: {}. Make it smaller, or say why.",
+            100.0 * MARGIN,
+            slack.join(", ")
+        );
+    }
+    if grew || fell {
+        println!("\nWhat changed for good: the same with `--write` in place of `--check`.");
+    }
+    grew
+}
+
+/// Renews the file, with one line for each row.
+pub fn write(
+    counts: &Counts,
+    names: impl IntoIterator<Item = &'static str>,
+) -> Result<(), BoxError> {
+    let lines: Result<Vec<_>, BoxError> = names
+        .into_iter()
+        .map(|name| {
+            Ok(format!(
+                "    {}: {}",
+                serde_json::to_string(name)?,
+                line(counts[name])
+            ))
+        })
+        .collect();
+    Ok(fs::write(
+        FILE,
+        format!("{{\n{}\n}}\n", lines?.join(",\n")),
+    )?)
+}
+
+fn line(count: Count) -> String {
+    let fields = COLUMNS.map(|column| format!(r#""{}": {}"#, column.key, column.of(&count)));
+    format!("{{ {} }}", fields.join(", "))
+}
+
+/// Returns what a program ends with.
+pub fn exit_code(fails: bool) -> ExitCode {
+    if fails {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
