@@ -24,11 +24,21 @@ struct Case {
     plugins: Vec<Plugin>,
     #[serde(default)]
     state: Map<String, Value>,
-    /// What the user says.
-    turns: Vec<String>,
+    turns: Vec<Says>,
     /// What differs, each with its row among the deliberate differences of the framework's page.
     #[serde(default)]
     differs: BTreeMap<String, String>,
+}
+
+/// What the user says.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Says {
+    Text(String),
+    /// An answer to the call that waits.
+    Answer {
+        answer: Value,
+    },
 }
 
 #[derive(Deserialize)]
@@ -59,8 +69,8 @@ impl Program for Case {
         let state = self.state.clone().into();
         let mut seen = Seen::default();
         let mut checkpoint = None;
-        for text in &self.turns {
-            checkpoint = Some(seen.turn(&root, checkpoint, text, &state).await);
+        for says in &self.turns {
+            checkpoint = Some(seen.turn(&root, checkpoint, says, &state).await);
         }
         seen.requests = agents.requests();
         seen.hooks = agents.log.take();

@@ -19,10 +19,12 @@ from google.adk.apps import App
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.plugins import BasePlugin
 from google.adk.runners import InMemoryRunner
-from google.adk.tools import FunctionTool, ToolContext
+from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
 
+# The call that asks about another.
+CONFIRMATION = "adk_request_confirmation"
 IDENTITY = "You are an agent. Your internal name is "
 QUOTE = re.compile(
     r"\[(?P<author>[^\]]*)\] (?:(?P<said>said)|called tool `(?P<tool>[^`]*)` with parameters"
@@ -124,6 +126,25 @@ class Script(BaseLlm):
         yield LlmResponse(content=types.Content(role="model", parts=parts_of(line)))
 
 
+def is_pause(part):
+    """Returns whether a part says that a call waits for a person, which here no message does."""
+    if part.function_call:
+        return part.function_call.name == CONFIRMATION
+    response = part.function_response and part.function_response.response
+    return "requires confirmation" in (response or {}).get("error", "")
+
+
+def waiting(event):
+    """Returns the calls of an event that wait for an answer."""
+    calls = event.get_function_calls()
+    return [call for call in calls if call.id in (event.long_running_tool_ids or ())]
+
+
+def name_of(call):
+    """Returns the name of a call that waits, or of the one that it asks about."""
+    return call.args["originalFunctionCall"]["name"] if call.name == CONFIRMATION else call.name
+
+
 def filled(text, state):
     return re.sub(r"\{(\w+)\}", lambda key: str(state.get(key[1])), text)
 
@@ -151,6 +172,17 @@ class Program:
             tool_context.actions.escalate = True
             return {"left": True}
 
+        # Its result comes later.
+        def wait(tool_context: ToolContext):
+            return None
+
+        def pay(tool_context: ToolContext):
+            return {"paid": True}
+
+        if name == "wait":
+            return LongRunningFunctionTool(wait)
+        if name == "pay":
+            return FunctionTool(pay, require_confirmation=True)
         return FunctionTool({"look": look, "mark": mark, "fail": fail, "leave": leave}[name])
 
     # Callbacks, which write down that they ran.
@@ -280,21 +312,33 @@ class Program:
             app_name="case", user_id="user", state=self.case.get("state", {})
         )
         turns = []
-        for text in self.case["turns"]:
-            message = types.Content(role="user", parts=[types.Part(text=text)])
+        waits = []
+        for turn in self.case["turns"]:
             events = []
+            if isinstance(turn, str):
+                part = types.Part(text=turn)
+            else:
+                author, call = waits[0]
+                part = types.Part.from_function_response(name=call.name, response=turn["answer"])
+                part.function_response.id = call.id
+                if call.name != CONFIRMATION:
+                    events.append([author, *piece("said", part)])
+            message = types.Content(role="user", parts=[part])
+            waits = []
             failed = False
             try:
                 async for event in runner.run_async(
                     user_id="user", session_id=session.id, new_message=message
                 ):
                     parts = event.content.parts if event.content else []
-                    events.extend([event.author, *piece("said", part)] for part in parts or [])
+                    parts = [part for part in parts or [] if not is_pause(part)]
+                    events.extend([event.author, *piece("said", part)] for part in parts)
+                    waits.extend((event.author, call) for call in waiting(event))
             except BaseException as error:
                 if isinstance(error, (KeyboardInterrupt, SystemExit)):
                     raise
                 failed = True
-            turns.append({"events": events, "failed": failed})
+            turns.append({"events": events, "failed": failed, "waits": [name_of(call) for _, call in waits]})
         session = await service.get_session(app_name="case", user_id="user", session_id=session.id)
         return {
             "turns": turns,

@@ -10,12 +10,15 @@ use tower_agent::callback::{
     on_model_error, on_tool_error,
 };
 use tower_agent::compat::Semantics;
+use tower_agent::error::ResolutionOutcome;
 use tower_agent::message::ToolCall;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, AgentResponse, Error, ErrorKind, Message, ModelResponse, Part,
-    Recovery, Request, Result, Role, RunContext, Tool, ToolRequest, ToolResponse,
+    Action, Agent, AgentBuilder, AgentResponse, Callbacks, Error, ErrorKind, Interrupt, Message,
+    ModelResponse, Part, Recovery, Request, Result, Role, RunContext, Tool, ToolRequest,
+    ToolResponse,
 };
+use tower_agent_middleware::approval::Approval;
 
 use super::Plugin;
 use super::seen::Asked;
@@ -356,6 +359,20 @@ fn tool(name: &str) -> Tool {
             call.context().escalate();
             std::future::ready(json!({ "left": true }))
         }),
+        "wait" => Tool::function_with(name, "Waits.", |_: Value, call: ToolRequest| {
+            std::future::ready(answered(&call))
+        }),
+        "pay" => Tool::function(name, "Pays.", |_: Value| json!({ "paid": true }))
+            .layer(Callbacks::new().with(Approval::when(|_| true))),
         other => panic!("no tool {other}"),
+    }
+}
+
+/// Returns the result of a call that comes later, from outside.
+fn answered(call: &ToolRequest) -> Result<Value> {
+    let answer = call.ask(Interrupt::new("result", "long-running"))?;
+    match answer.outcome {
+        ResolutionOutcome::Resolved(value) => Ok(value),
+        _ => Ok(Value::Null),
     }
 }

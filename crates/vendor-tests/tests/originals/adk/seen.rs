@@ -5,7 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tower_agent::message::{Messages, ToolResult};
-use tower_agent::{Agent, AgentRequest, Checkpoint, Message, ModelRequest, Part, Role, State};
+use tower_agent::{
+    Agent, AgentRequest, Checkpoint, Message, ModelRequest, Part, Resolution, Role, State,
+};
+use tower_agent_middleware::approval::Decision;
+
+use super::Says;
 
 /// What happened in a program.
 #[derive(Default, Serialize, Deserialize)]
@@ -24,6 +29,8 @@ pub(super) struct Said {
     /// `[author, kind, ..]`
     events: Vec<Value>,
     failed: bool,
+    /// The calls that wait for an answer.
+    waits: Vec<String>,
 }
 
 /// What a model was asked.
@@ -53,21 +60,44 @@ impl Seen {
         &mut self,
         root: &Agent,
         before: Option<Checkpoint>,
-        text: &str,
+        says: &Says,
         state: &State,
     ) -> Checkpoint {
-        let request = match before {
-            Some(before) => AgentRequest::resume(before).with_message(text),
-            None => AgentRequest::new(text),
+        let request = match (before, says) {
+            (Some(before), Says::Text(text)) => AgentRequest::resume(before).with_message(&**text),
+            (Some(before), Says::Answer { answer }) => {
+                let question = before.head.interrupts[0].id.clone();
+                let answer = Resolution::resolved(question, decision(answer));
+                AgentRequest::resume(before).with_resolutions([answer])
+            }
+            (None, Says::Text(text)) => AgentRequest::new(text),
+            (None, Says::Answer { .. }) => panic!("nothing waits yet"),
         };
         let from = request.messages().len();
+        let mut waits = Vec::new();
         let (failed, checkpoint) = match root.run(request.with_state(state.clone())).await {
-            Ok(response) => (false, response.checkpoint()),
+            Ok(response) => {
+                waits.extend(response.open_calls().map(|call| call.name.to_string()));
+                (false, response.checkpoint())
+            }
             Err(error) => (true, error.checkpoint().unwrap().clone()),
         };
         let events = events(&checkpoint.messages, from, root.name());
-        self.turns.push(Said { events, failed });
+        self.turns.push(Said {
+            events,
+            failed,
+            waits,
+        });
         checkpoint
+    }
+}
+
+/// Returns an answer in the form of an approval, if it is one.
+fn decision(answer: &Value) -> Value {
+    match answer["confirmed"].as_bool() {
+        Some(true) => Decision::Approve.into(),
+        Some(false) => Decision::Reject { reason: None }.into(),
+        None => answer.clone(),
     }
 }
 
