@@ -87,9 +87,10 @@ impl<R: Request> CallState<R> {
     ) -> OptionFuture<impl Future> {
         let context = self.request.context();
         let tool_call = context.tool_call_message();
+        let wrapper = WrapperCall::around(context, R::CALL);
         let note = CallbackNote {
             callback: name(self.at(index).get()),
-            wrapper: WrapperCall::index_in(context, R::CALL),
+            wrapper: wrapper.and_then(|carried| Some(carried.entered()?.index())),
             hook,
             call: R::CALL,
             name: self.request.name().map(Into::into),
@@ -100,6 +101,7 @@ impl<R: Request> CallState<R> {
                 .failed_attempts(R::CALL, context.own_tool_call()),
             // Not the error itself: a callback outside may hide its text.
             decision: decision.unwrap_or_else(|error| CallbackDecision::Failed(error.kind())),
+            reasons: wrapper.map_or_else(Vec::new, |carried| carried.new_reasons()),
         };
         let note = EventKind::Callback(Arc::new(note));
         let listeners = context.listeners();

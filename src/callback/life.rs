@@ -48,7 +48,7 @@ use super::hook_set::HookSet;
 use super::list::Callbacks;
 use super::phase::{Mode, PhaseDecisions};
 use super::position::Position;
-use super::probe::{Names, Probe, Sight, Watched};
+use super::probe::{BoundaryProbe, Names, ProbedCall, Sight};
 use super::rules::{CallbackRules, Remaining};
 use super::stack::{LayerInner, Placed, StackBuilder, StackPart, merged};
 use super::tree::Tree;
@@ -317,11 +317,11 @@ fn reach<R: Request>(
     request: R,
     make: impl FnOnce(R) -> BoxCallFuture<R>,
 ) -> BoxCallFuture<R> {
-    let probe = Probe::reach(sight, &request);
+    let probe = BoundaryProbe::reach(sight, &request);
     let future = make(request);
     match probe {
         None => future,
-        probe => BoxCallFuture::new(Watched::new(future, probe)),
+        probe => BoxCallFuture::new(ProbedCall::new(future, probe)),
     }
 }
 
@@ -338,11 +338,11 @@ where
     S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send + 'static,
 {
     let names = || Names::Band(callbacks.clone().into_members());
-    let probe = Probe::enter(sight, names, &mut request, None);
+    let probe = BoundaryProbe::enter(sight, names, &mut request, None);
     let future = run(Some(position), callbacks, request, inner, is_ready);
     match probe {
         None => BoxCallFuture::new(future),
-        probe => BoxCallFuture::new(Watched::new(future, probe)),
+        probe => BoxCallFuture::new(ProbedCall::new(future, probe)),
     }
 }
 

@@ -120,10 +120,15 @@ struct Inner {
 }
 
 impl WrapperCall {
-    /// Returns the place of the wrapper that a call of this kind and context has entered last.
-    pub(super) fn index_in(context: &RunContext, call: CallKind) -> Option<u32> {
-        let carried = around(context, call)?;
-        Some(carried.entered()?.index)
+    /// Returns the wrapper that a call of this kind and context has entered last.
+    pub(super) fn around(context: &RunContext, call: CallKind) -> Option<&Arc<Carried>> {
+        let carried = context.entered()?;
+        carried.entered()?.is_of(context, call).then_some(carried)
+    }
+
+    /// Returns its place in the stack.
+    pub(super) fn index(&self) -> u32 {
+        self.index
     }
 
     fn is_of(&self, context: &RunContext, call: CallKind) -> bool {
@@ -183,6 +188,7 @@ impl WrapperCall {
         names: &Names<R>,
         outside: CallEnd,
         response: Option<&SeenResponse>,
+        reasons: Vec<Arc<str>>,
         now: Instant,
     ) {
         let inside = std::mem::take(&mut *lock(&self.inside));
@@ -202,6 +208,7 @@ impl WrapperCall {
             response: response
                 .map_or_else(Vec::new, |response| changed(&inside.responses, response)),
             outside,
+            reasons,
             own_time: (now - self.entered).saturating_sub(inside.time + running),
         };
         // Before anything that allocates.
@@ -229,12 +236,6 @@ fn changed(inside: &[SeenResponse], response: &SeenResponse) -> Vec<FieldChange>
     least.unwrap_or_default()
 }
 
-/// Returns the wrapper that a call of this kind and context has entered last.
-fn around(context: &RunContext, call: CallKind) -> Option<&Arc<Carried>> {
-    let carried = context.entered()?;
-    carried.entered()?.is_of(context, call).then_some(carried)
-}
-
 /// The names of a wrapper.
 pub(super) enum Names<R: Request> {
     Band(Arc<Members<R>>),
@@ -256,7 +257,7 @@ impl<R: Request> Names<R> {
 }
 
 /// What stands on a boundary while a call is behind it.
-pub(super) struct Probe<R: Request> {
+pub(super) struct BoundaryProbe<R: Request> {
     sight: &'static Sight<R>,
     /// The wrapper that the call has left on its way in.
     outer: Option<Arc<Carried>>,
@@ -265,7 +266,7 @@ pub(super) struct Probe<R: Request> {
     is_over: bool,
 }
 
-impl<R: Request> Probe<R> {
+impl<R: Request> BoundaryProbe<R> {
     /// A call enters a wrapper with these names. `None` if no observer asks.
     ///
     /// `waiting` is when it began to wait for the wrapper to become ready, if it had to.
@@ -293,7 +294,7 @@ impl<R: Request> Probe<R> {
         let now = waiting.unwrap_or_else(Instant::now);
         let seen = (sight.request)(request);
         let context = request.context();
-        let outer = around(context, R::CALL).cloned();
+        let outer = WrapperCall::around(context, R::CALL).cloned();
         let outer_call = outer.as_ref().and_then(|outer| outer.entered());
         if let Some(outer_call) = outer_call {
             outer_call.begin(&seen, now);
@@ -333,7 +334,7 @@ impl<R: Request> Probe<R> {
         let context = request.context();
         context.listeners().asked_about_wrappers()?;
         let sight = sight?;
-        let outer = around(context, R::CALL)?;
+        let outer = WrapperCall::around(context, R::CALL)?;
         outer
             .entered()?
             .begin(&(sight.request)(request), Instant::now());
@@ -354,7 +355,7 @@ impl<R: Request> Probe<R> {
         if let Some((carried, names)) = &self.entered
             && let Some(call) = carried.entered()
         {
-            call.leave(names, end, response.as_ref(), now);
+            call.leave(names, end, response.as_ref(), carried.reasons(), now);
         }
         let outer = self.outer.as_ref();
         if let Some(outer) = outer.and_then(|outer| outer.entered()) {
@@ -363,7 +364,7 @@ impl<R: Request> Probe<R> {
     }
 }
 
-impl<R: Request> Drop for Probe<R> {
+impl<R: Request> Drop for BoundaryProbe<R> {
     fn drop(&mut self) {
         // A layer that panics before it has returned its future has not been dropped by others.
         let end = if panicking() {
@@ -377,20 +378,20 @@ impl<R: Request> Drop for Probe<R> {
 
 pin_project! {
     /// A call behind a boundary, with a probe or without.
-    #[project = WatchedState]
-    pub(super) enum Watched<F, R>
+    #[project = ProbedState]
+    pub(super) enum ProbedCall<F, R>
     where
         R: Request,
     {
         Plain { #[pin] future: F },
         /// Dropped in this order: what is inside ends first.
-        Probed { #[pin] future: F, probe: Option<Probe<R>> },
+        Probed { #[pin] future: F, probe: Option<BoundaryProbe<R>> },
         Over,
     }
 }
 
-impl<F, R: Request> Watched<F, R> {
-    pub(super) fn new(future: F, probe: Option<Probe<R>>) -> Self {
+impl<F, R: Request> ProbedCall<F, R> {
+    pub(super) fn new(future: F, probe: Option<BoundaryProbe<R>>) -> Self {
         match probe {
             None => Self::Plain { future },
             probe => Self::Probed { future, probe },
@@ -398,7 +399,7 @@ impl<F, R: Request> Watched<F, R> {
     }
 }
 
-impl<F, E, R> Future for Watched<F, R>
+impl<F, E, R> Future for ProbedCall<F, R>
 where
     R: Request,
     F: Future<Output = Result<R::Response, E>>,
@@ -409,9 +410,9 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let to_error = |error: E| Error::from(error.into());
         let (result, mut probe) = match self.as_mut().project() {
-            WatchedState::Plain { future } => return future.poll(cx).map_err(to_error),
-            WatchedState::Over => return Poll::Pending,
-            WatchedState::Probed { future, probe } => {
+            ProbedState::Plain { future } => return future.poll(cx).map_err(to_error),
+            ProbedState::Over => return Poll::Pending,
+            ProbedState::Probed { future, probe } => {
                 let mut panicked = OnDrop::new(probe, |probe| {
                     if let Some(probe) = probe {
                         probe.end(CallEnd::Failed(ErrorKind::Callback), None);
@@ -436,7 +437,7 @@ where
 }
 
 /// A layer's service, with a probe outside where somebody asks.
-pub(super) struct Probed<S, R: Request> {
+pub(super) struct ProbedLayer<S, R: Request> {
     service: S,
     /// Since when the next call waits for the service. The time is the layer's own, or that of what
     /// is inside and has not been ready either.
@@ -446,7 +447,7 @@ pub(super) struct Probed<S, R: Request> {
     names: Arc<Vec<String>>,
 }
 
-impl<S, R: Request> Probed<S, R> {
+impl<S, R: Request> ProbedLayer<S, R> {
     pub(super) fn new(
         service: S,
         sight: Option<&'static Sight<R>>,
@@ -461,17 +462,17 @@ impl<S, R: Request> Probed<S, R> {
     }
 }
 
-impl<S: Clone, R: Request> Clone for Probed<S, R> {
+impl<S: Clone, R: Request> Clone for ProbedLayer<S, R> {
     /// The clone is not ready, and nobody waits for it.
     fn clone(&self) -> Self {
         Self::new(self.service.clone(), self.sight, self.names.clone())
     }
 }
 
-impl<S: CallService<R>, R: Request> Service<R> for Probed<S, R> {
+impl<S: CallService<R>, R: Request> Service<R> for ProbedLayer<S, R> {
     type Response = R::Response;
     type Error = Error;
-    type Future = Watched<S::Future, R>;
+    type Future = ProbedCall<S::Future, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let polled = self.service.poll_ready(cx);
@@ -483,7 +484,7 @@ impl<S: CallService<R>, R: Request> Service<R> for Probed<S, R> {
 
     fn call(&mut self, mut request: R) -> Self::Future {
         let names = || Names::Layer(self.names.clone());
-        let probe = Probe::enter(self.sight, names, &mut request, self.waiting.take());
-        Watched::new(self.service.call(request), probe)
+        let probe = BoundaryProbe::enter(self.sight, names, &mut request, self.waiting.take());
+        ProbedCall::new(self.service.call(request), probe)
     }
 }

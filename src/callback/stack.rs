@@ -8,7 +8,7 @@ use super::list::Callbacks;
 use super::named_tool::NamedTool;
 use super::names::{named_in, names_of};
 use super::position::Position;
-use super::probe::{Probed, SeenRequest, SeenResponse, Sight};
+use super::probe::{ProbedLayer, SeenRequest, SeenResponse, Sight};
 use super::rules::{CallbackRules, Rules};
 use crate::call::{BoxCallService, CallService, Request};
 use crate::model::ModelRequest;
@@ -100,7 +100,7 @@ impl<R: Request> StackBuilder<R> {
     {
         self.layer_by(Position::Own, layer, |layer, inner, names| {
             let sight = inner.sight();
-            BoxCallService::layer(Probed::new(layer.layer(inner), sight, names.clone()))
+            BoxCallService::layer(ProbedLayer::new(layer.layer(inner), sight, names.clone()))
         });
     }
 
@@ -111,7 +111,7 @@ impl<R: Request> StackBuilder<R> {
     {
         self.layer_by(position, layer, |layer, inner, names| {
             let sight = inner.sight();
-            BoxCallService::layer(Probed::new(
+            BoxCallService::layer(ProbedLayer::new(
                 layer.layer(inner.boxed()),
                 sight,
                 names.clone(),

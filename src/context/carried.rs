@@ -1,8 +1,9 @@
 use std::iter;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::effects::EffectLog;
 use super::inherited::WrapperCall;
+use crate::lock::lock;
 
 /// What a call carries in its context besides its run. Few calls carry anything.
 pub(crate) struct Carried {
@@ -10,8 +11,17 @@ pub(crate) struct Carried {
     pub(super) effects: Option<EffectLog>,
     /// The wrapper that the call has entered, if a probe watches it.
     wrapper: Option<WrapperCall>,
+    /// Why the wrapper did what it did.
+    reasons: Mutex<Reasons>,
     /// What was carried outside.
     outer: Option<Arc<Self>>,
+}
+
+#[derive(Default)]
+struct Reasons {
+    all: Vec<Arc<str>>,
+    /// How many of them the notes of callbacks have.
+    told: usize,
 }
 
 impl Carried {
@@ -20,6 +30,7 @@ impl Carried {
         Arc::new(Self {
             effects: Some(effects),
             wrapper: None,
+            reasons: Mutex::default(),
             outer,
         })
     }
@@ -29,6 +40,7 @@ impl Carried {
         Arc::new(Self {
             effects: outer.as_ref().and_then(|outer| outer.effects.clone()),
             wrapper: Some(wrapper),
+            reasons: Mutex::default(),
             outer,
         })
     }
@@ -36,6 +48,23 @@ impl Carried {
     /// Returns the wrapper that the call has entered here.
     pub(crate) fn entered(&self) -> Option<&WrapperCall> {
         self.wrapper.as_ref()
+    }
+
+    pub(super) fn add_reason(&self, reason: Arc<str>) {
+        lock(&self.reasons).all.push(reason);
+    }
+
+    /// Returns the reasons that were given since this was asked last.
+    pub(crate) fn new_reasons(&self) -> Vec<Arc<str>> {
+        let mut reasons = lock(&self.reasons);
+        let new = reasons.all[reasons.told..].to_vec();
+        reasons.told = reasons.all.len();
+        new
+    }
+
+    /// Returns all reasons.
+    pub(crate) fn reasons(&self) -> Vec<Arc<str>> {
+        lock(&self.reasons).all.clone()
     }
 
     /// Returns this and what was carried outside, from the inside out.

@@ -369,6 +369,33 @@ impl RunContext {
         }
     }
 
+    /// Says why the callback or layer that has this call decides as it does, for a developer: the
+    /// reason is in the [`CallbackNote`](crate::stream::CallbackNote) and in the
+    /// [`WrapperNote`](crate::stream::WrapperNote) about it. The model, the user and the consumer
+    /// of a stream do not see it.
+    ///
+    /// Name the rule and no content, nor whoever is concerned. Has no effect where no observer
+    /// [asks](crate::stream::Observer::with_wrappers).
+    ///
+    /// ```
+    /// use tower_agent::callback::before_tool;
+    /// use tower_agent::{Action, Request, ToolResponse};
+    ///
+    /// let small = before_tool(|request| {
+    ///     if request.arguments()["cents"].as_u64() <= Some(10_000) {
+    ///         return Action::Continue;
+    ///     }
+    ///     request.context().because("more than a clerk may pay back");
+    ///     Action::Respond(ToolResponse::error("I cannot pay back so much."))
+    /// });
+    /// # drop(small);
+    /// ```
+    pub fn because(&self, reason: impl Into<Arc<str>>) {
+        if let Some(carried) = self.entered() {
+            carried.add_reason(reason.into());
+        }
+    }
+
     /// Returns whether the run is streamed: a consumer may see what happens before it has ended.
     #[must_use]
     pub fn is_streamed(&self) -> bool {

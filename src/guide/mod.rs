@@ -1,5 +1,5 @@
 //! Guides: conversations, trust, content that gives orders, who the user is, limits per user,
-//! middleware, tower's layers, and migration from other frameworks.
+//! middleware, tower's layers, which layer did what, and migration from other frameworks.
 
 #[doc = include_str!("migration.md")]
 #[doc = include_str!("migration/potato.md")]
@@ -25,6 +25,9 @@ pub mod tower_layers {}
 
 #[doc = include_str!("guards.md")]
 pub mod guards {}
+
+#[doc = include_str!("which_layer.md")]
+pub mod which_layer {}
 
 #[doc = include_str!("flow.md")]
 pub mod flow {}

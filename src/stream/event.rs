@@ -435,6 +435,8 @@ pub struct CallbackNote {
     pub attempt: u32,
     /// The decision.
     pub decision: CallbackDecision,
+    /// The reasons that the callback has [given](crate::RunContext::because).
+    pub reasons: Vec<Arc<str>>,
 }
 
 /// The decision of a hook.

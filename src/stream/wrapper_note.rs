@@ -53,6 +53,9 @@ pub struct WrapperNote {
     pub response: Vec<FieldChange>,
     /// How the call left the wrapper.
     pub outside: CallEnd,
+    /// The reasons that it has [given](crate::RunContext::because): a layer, or the callbacks of a
+    /// band.
+    pub reasons: Vec<Arc<str>>,
     /// The time during which no call inside it was running, and the time that it took to become
     /// ready. It serialises as microseconds.
     #[serde(serialize_with = "microseconds")]
@@ -160,7 +163,11 @@ impl fmt::Display for WrapperNote {
             _ if !self.response.is_empty() => did.push(changed()),
             _ => {}
         }
-        f.write_str(&did.join(", "))
+        f.write_str(&did.join(", "))?;
+        if !self.reasons.is_empty() {
+            write!(f, " ({})", self.reasons.join("; "))?;
+        }
+        Ok(())
     }
 }
 

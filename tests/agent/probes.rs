@@ -638,3 +638,58 @@ async fn only_those_are_told_that_ask() {
     assert!(told(&mut of_plain).is_empty());
     assert_eq!(told(&mut of_asking).len(), 1);
 }
+
+#[tokio::test]
+async fn callbacks_and_layers_give_reasons() {
+    let (observer, mut observations) = observer(64);
+    let agent = looks()
+        .on_tool(before_tool(|request| request.context().because("looked at")).named("first"))
+        .on_tool(
+            before_tool(|request| {
+                request.context().because("closed on Sundays");
+                Action::Respond(ToolResponse::error("no"))
+            })
+            .named("hours"),
+        )
+        .global_callbacks(Bundle::new().observer(observer.with_wrappers()))
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap();
+    let mut reasons = Vec::new();
+    while let Some(Some(told)) = futures::StreamExt::next(&mut observations).now_or_never() {
+        match &told.event.kind {
+            EventKind::Callback(note) => {
+                reasons.push(format!("{}: {}", note.callback, note.reasons.join("; ")));
+            }
+            EventKind::Wrapper(note) => reasons.push(word(&told.event, note)),
+            _ => {}
+        }
+    }
+    assert_eq!(
+        reasons,
+        [
+            "first: looked at",
+            "hours: closed on Sundays",
+            "tool 0: answered without the call (looked at; closed on Sundays)",
+        ]
+    );
+
+    let seen = wrappers(|| {
+        answers().model_layer(wrap_model(async |request: ModelRequest, mut next| {
+            request.context().because("to be sure");
+            next.run(request.clone()).await?;
+            next.run(request).await
+        }))
+    });
+    assert_eq!(seen.await, ["model 0: made 2 calls (to be sure)"]);
+    // It may be said where nobody asks.
+    looks()
+        .on_tool(before_tool(|request| {
+            request.context().because("looked at")
+        }))
+        .build()
+        .unwrap()
+        .run("?")
+        .await
+        .unwrap();
+}

@@ -3,3 +3,4 @@
 mod conversations;
 mod guard_stacks;
 mod guards;
+mod probes;
