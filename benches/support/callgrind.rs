@@ -60,8 +60,8 @@ impl Program {
         self.read(&self.callgrind(&options, row, runs)?)
     }
 
-    /// Returns the counts of one run of a row, of so many in each: instructions, allocations, atomic
-    /// instructions, misses.
+    /// Returns the counts of one run of a row, of so many in each: instructions, allocations,
+    /// atomic instructions, misses.
     pub(crate) fn each(&self, row: &str, per_run: usize) -> Result<[f64; 4], BoxError> {
         let [fewer, more] = RUNS;
         let of_fewer = self.profile(row, fewer)?;

@@ -37,7 +37,7 @@ pub(crate) use self::held::StaysOpen;
 pub(crate) use self::inherited::{CallbackTypes, Inherited, OfCallbacks, RunCallbacks};
 pub(crate) use self::joined::Joined;
 pub use self::lease::Lease;
-pub use self::names::Names;
+pub use self::names::{DeclaredNames, Names};
 pub(crate) use self::place::WhoseTurn;
 pub use self::run_context::RunContext;
 pub use self::values::{ValueTypeError, Values};

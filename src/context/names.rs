@@ -24,7 +24,21 @@ impl NameFinders {
     }
 }
 
+/// The names of a run's conversation that mean something there alone; see
+/// [`RunContext::names`].
+#[derive(Clone, Copy, Debug)]
+pub struct DeclaredNames<'a>(&'a RunContext);
+
 impl RunContext {
+    /// Returns the names that mean something in this conversation alone, as the layers of the run
+    /// [declare](DeclaredNames::declare) them.
+    #[must_use]
+    pub fn names(&self) -> DeclaredNames<'_> {
+        DeclaredNames(self)
+    }
+}
+
+impl DeclaredNames<'_> {
     /// Declares names that mean something in this conversation alone: `find` returns those in a
     /// text. The first declaration under a `kind` counts for the whole run.
     ///
@@ -42,21 +56,22 @@ impl RunContext {
     /// // The model reads `#1` in place of the first file of this user.
     /// let context = RunContext::default();
     /// let files = ["taxes.pdf"];
-    /// context.declare_names("files", move |_, text| {
+    /// context.names().declare("files", move |_, text| {
     ///     let numbered = files.iter().enumerate();
     ///     let named = numbered.map(|(at, file)| (format!("#{}", at + 1), file.to_string()));
     ///     named.filter(|(name, _)| text.contains(name)).collect()
     /// });
-    /// assert_eq!(context.names_in("Read #1."), Names::from([("#1".into(), "taxes.pdf".into())]));
+    /// let names = context.names().in_text("Read #1.");
+    /// assert_eq!(names, Names::from([("#1".into(), "taxes.pdf".into())]));
     /// ```
-    pub fn declare_names(
-        &self,
+    pub fn declare(
+        self,
         kind: impl Into<Arc<str>>,
-        find: impl Fn(&Self, &str) -> Names + Send + Sync + 'static,
+        find: impl Fn(&RunContext, &str) -> Names + Send + Sync + 'static,
     ) {
         let kind = kind.into();
         let find: Arc<FindNames> = Arc::new(find);
-        let values = self.values();
+        let values = self.0.values();
         let add = |finders: &mut NameFinders| finders.add(kind.clone(), find.clone());
         if values.update(KEY, add).is_err() {
             // Somebody else's value: to leave it would let the names into other conversations.
@@ -64,24 +79,24 @@ impl RunContext {
         }
     }
 
-    /// Returns whether a part of the run has [declared](Self::declare_names) names.
+    /// Returns whether no part of the run has declared names.
     #[must_use]
-    pub fn has_names(&self) -> bool {
-        self.name_finders().is_some()
+    pub fn is_empty(self) -> bool {
+        self.finders().is_none()
     }
 
-    /// Returns the [declared](Self::declare_names) names in a text, and what they mean.
+    /// Returns the names in a text, and what they mean.
     ///
     /// **When:** something outlives the conversation, as an entry of a cache does. It is of use
     /// elsewhere if it has no names, or where they mean the same.
     #[must_use]
-    pub fn names_in(&self, text: &str) -> Names {
-        let finders = self.name_finders();
+    pub fn in_text(self, text: &str) -> Names {
+        let finders = self.finders();
         let finders = finders.iter().flat_map(|finders| &finders.0);
-        finders.flat_map(|(_, find)| find(self, text)).collect()
+        finders.flat_map(|(_, find)| find(self.0, text)).collect()
     }
 
-    fn name_finders(&self) -> Option<Arc<NameFinders>> {
-        self.values().get(KEY).ok().flatten()
+    fn finders(self) -> Option<Arc<NameFinders>> {
+        self.0.values().get(KEY).ok().flatten()
     }
 }

@@ -322,7 +322,7 @@ impl<R: Cacheable> Landing<R> {
     /// Returns whether the end of the call is of use in other conversations.
     fn is_shareable(&self, result: &Result<R::Response>) -> bool {
         let context = self.request.context();
-        if !context.has_names() {
+        if context.names().is_empty() {
             return true;
         }
         let found = || {
@@ -432,8 +432,8 @@ impl Passenger {
 
     /// Returns whether the pieces can be shown as they come.
     fn is_live(&self, request: &impl Request) -> bool {
-        let has_names = || self.shared.context.has_names() || request.context().has_names();
-        self.is_leader || !has_names()
+        let mut contexts = [&self.shared.context, request.context()].into_iter();
+        self.is_leader || contexts.all(|context| context.names().is_empty())
     }
 
     /// Returns whether the end is of no use outside the conversation in which the call was made.

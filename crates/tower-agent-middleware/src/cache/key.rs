@@ -85,7 +85,7 @@ pub struct FoundNames<'a> {
 impl<'a> FoundNames<'a> {
     pub(super) fn new(context: &'a RunContext) -> Self {
         Self {
-            context: context.has_names().then_some(context),
+            context: (!context.names().is_empty()).then_some(context),
             names: Names::new(),
         }
     }
@@ -114,7 +114,7 @@ impl<'a> FoundNames<'a> {
 
     fn look_at_text(&mut self, text: &str) {
         let Some(context) = self.context else { return };
-        self.names.extend(context.names_in(text));
+        self.names.extend(context.names().in_text(text));
         // The arguments of a call are a text of JSON, in which a name can be escaped.
         if text.trim_start().starts_with(['{', '[', '"'])
             && let Ok(inside) = serde_json::from_str(text)

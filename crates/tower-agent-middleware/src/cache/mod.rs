@@ -54,11 +54,11 @@
 //!
 //! A numbered [placeholder](crate::redact#numbered-placeholders), or a reference to a [hidden
 //! result](crate::flow#hidden-results), means something in one conversation alone. What writes such
-//! names [declares](tower_agent::RunContext::declare_names) them, as a layer of your own can, and
-//! then a call is equal to another only if the names in it mean the same: `balance("[email-1]")` is
-//! another call for another person. A response with a name that is not in its request is for
-//! whoever made the call. It is not stored, those who follow the call make one of their own, and so
-//! they do if it fails with such a name.
+//! names [declares](tower_agent::context::DeclaredNames::declare) them, as a layer of your own can,
+//! and then a call is equal to another only if the names in it mean the same:
+//! `balance("[email-1]")` is another call for another person. A response with a name that is not in
+//! its request is for whoever made the call. It is not stored, those who follow the call make one
+//! of their own, and so they do if it fails with such a name.
 //!
 //! Since a name may come at the end, those who follow a call are streamed its response once it is
 //! complete, if a part of the run has declared names.

@@ -64,7 +64,7 @@ fn note(context: &RunContext, key: String, label: &Label) {
         // With every label and not once: the changes of a call may be all that is replayed.
         state.set(ANY_INSIDE, true);
         state.set(key, json!(joined));
-        context.declare_names(INSIDE, own_name);
+        context.names().declare(INSIDE, own_name);
     }
 }
 

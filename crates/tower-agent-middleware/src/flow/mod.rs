@@ -88,10 +88,10 @@
 //! each. The schemas of the tools themselves stay as they are: the tool, other callbacks and an
 //! error see the value.
 //!
-//! References are [names](tower_agent::RunContext::declare_names) of the conversation, so that a
-//! [cache](crate::cache) replays none where it means something else. A response of a model that a
-//! cache replays has the label of what the model had read. The result of a call in which agents
-//! work is not replayed.
+//! References are [names](tower_agent::context::DeclaredNames::declare) of the conversation, so
+//! that a [cache](crate::cache) replays none where it means something else. A response of a model
+//! that a cache replays has the label of what the model had read. The result of a call in which
+//! agents work is not replayed.
 //!
 //! With [`Flow::tools`] the model can look at a hidden result, which taints what it does
 //! afterwards, or [ask](Flow::reader) a model without tools and history about it.

@@ -96,7 +96,7 @@ impl FlowRun {
     /// Declares references as names of the conversation.
     pub(super) fn declare_references(&self, context: &RunContext) {
         if !self.has_declared.swap(true, Ordering::AcqRel) {
-            context.declare_names(RUN, references);
+            context.names().declare(RUN, references);
         }
     }
 

@@ -95,8 +95,8 @@
 //! agents of a run share them. People who approve a call see the originals with
 //! [`reveal_to`](Redact::reveal_to).
 //!
-//! They are declared as [names](tower_agent::RunContext::declare_names) of the conversation: a
-//! [cache](crate::cache) replays no answer to somebody for whom a placeholder means another text.
+//! They are declared as [names](tower_agent::context::DeclaredNames::declare) of the conversation:
+//! a [cache](crate::cache) replays no answer to somebody for whom a placeholder means another text.
 //!
 //! # Spellings
 //!

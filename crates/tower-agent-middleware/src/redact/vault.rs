@@ -64,7 +64,9 @@ impl Vault {
                 state: None,
             };
             // Under the lock: a call that begins at the same time has them declared as well.
-            context.declare_names(KEY, move |_, text| shared.inner().names(text));
+            context
+                .names()
+                .declare(KEY, move |_, text| shared.inner().names(text));
         }
         for kind in kinds {
             if !inner.kinds.contains(kind) {

@@ -228,7 +228,7 @@ async fn a_layer_of_ones_own_declares_its_names() {
     let agent = Agent::builder(model())
         .tool(balance(&calls))
         .on_agent(before_agent(|request| {
-            request.context().declare_names("files", |context, text| {
+            request.context().names().declare("files", |context, text| {
                 let file = context.extension::<Files>().map_or("", |files| files.0);
                 let found = text
                     .contains("#1")
