@@ -1,6 +1,7 @@
 //! The structure of the source: folders stand on floors, and neither files nor folders stand in a
 //! circle.
 
+mod pages;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
