@@ -31,10 +31,10 @@ async fn main() -> Result<(), BoxError> {
     }))
     // before_tool_callback returns a dict; after_tool_callback changes the result.
     .on_tool(before_tool(|request| {
-        match request.arguments()["value"] == "A0" {
-            true => Action::Respond(ToolResponse::new(json!({ "blocked": true }))),
-            false => Action::Continue,
+        if request.arguments()["value"] == "A0" {
+            return Action::Respond(ToolResponse::new(json!({ "blocked": true })));
         }
+        Action::Continue
     }))
     .on_tool(after_tool(|_, response| match response.value().as_str() {
         Some(text) => Action::Respond(ToolResponse::new(text.replace("4111", "****"))),
