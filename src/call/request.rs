@@ -197,6 +197,12 @@ pub trait Request: Clone + Send + Sync + 'static {
     /// nothing by default.
     fn enter_band(&mut self) {}
 
+    /// Called with whether nothing is between the callbacks at the
+    /// [edges](crate::callback::Bundle::edges_of_model) of this call. Does nothing by default.
+    fn set_bare(&mut self, is_bare: bool) {
+        let _ = is_bare;
+    }
+
     /// Records the origin of a response of this call, and takes over from the response that it
     /// `replaced` what must not be lost. Does nothing by default.
     ///

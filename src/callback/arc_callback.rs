@@ -12,6 +12,8 @@ pub struct ArcCallback<R: Request> {
     callback: Arc<dyn Erased<R>>,
     hooks: HookSet,
     is_guard: bool,
+    /// Shared with the callback at the other edge of the call that it is a pair with.
+    pair: Option<Arc<()>>,
 }
 
 impl<R: Request> ArcCallback<R> {
@@ -22,7 +24,22 @@ impl<R: Request> ArcCallback<R> {
         Self {
             hooks: callback.hooks(),
             is_guard,
+            pair: None,
             callback: Arc::new(callback),
+        }
+    }
+
+    /// Makes this one of a pair.
+    pub(super) fn of_pair(mut self, pair: &Arc<()>) -> Self {
+        self.pair = Some(pair.clone());
+        self
+    }
+
+    /// Returns whether the two are a pair.
+    pub(super) fn is_pair_with(&self, other: &Self) -> bool {
+        match (&self.pair, &other.pair) {
+            (Some(one), Some(two)) => Arc::ptr_eq(one, two),
+            _ => false,
         }
     }
 

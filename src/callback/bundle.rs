@@ -130,6 +130,30 @@ impl Bundle {
         self
     }
 
+    /// Adds two callbacks that belong together: one around everything else of model calls, as
+    /// [`outermost_model`](Self::outermost_model) does, and one directly around the model, as
+    /// [`innermost_model`](Self::innermost_model) does.
+    ///
+    /// Where no callback and no layer is between the two, the inner one is not asked, since it
+    /// would see what the outer one sees: the request then
+    /// [says so](ModelRequest::is_bare), and the outer one does the work of both.
+    #[must_use]
+    pub fn edges_of_model(
+        mut self,
+        outer: impl Callback<ModelRequest>,
+        inner: impl Callback<ModelRequest>,
+    ) -> Self {
+        let pair = Arc::new(());
+        for (position, callback) in [
+            (Position::Outermost, outer.erase()),
+            (Position::Innermost, inner.erase()),
+        ] {
+            let callback = callback.of_pair(&pair);
+            self.around.model.callback_at(position, callback);
+        }
+        self
+    }
+
     /// Adds a callback around everything else of model calls, as
     /// [`outermost_agent`](Self::outermost_agent) does around agents.
     #[must_use]

@@ -92,7 +92,11 @@ impl<R: Request> LayerInner<R> {
         if let Some(layered) = self.layered(request.context()) {
             return layered.make(request);
         }
-        let Bands { first, inner } = self.bands(request.context());
+        let bands = self.bands(request.context());
+        let mut request = request;
+        // Never left as it was: a model may pass its request on to another agent.
+        request.set_bare(bands.left_out.is_some());
+        let Bands { first, inner, .. } = bands;
         match first {
             None => reach(self.target_sight(), request, |request| {
                 self.inner.make(request)
@@ -174,6 +178,7 @@ impl<R: Request> LayerInner<R> {
         let mut bands = Bands {
             first: None,
             inner: Vec::new(),
+            left_out: None,
         };
         for ((position, part), joined) in self.parts(context, self.to) {
             let StackPart::Band(band) = part else {
@@ -246,7 +251,10 @@ impl<R: Request> Service<R> for LayerInner<R> {
         if self.is_outside_run(request.context()) {
             return BoxCallFuture::failed(no_part_of_the_run::<R>());
         }
-        let Bands { first, inner } = self.bands(request.context());
+        let bands = self.bands(request.context());
+        let mut request = request;
+        request.set_bare(bands.left_out.is_some());
+        let Bands { first, inner, .. } = bands;
         let ready = self.inner.take();
         self.inside(inner, ready).enter(first, request, true)
     }
@@ -267,13 +275,22 @@ type Band<R> = (Position, Callbacks<R>);
 struct Bands<R: Request> {
     first: Option<Band<R>>,
     inner: Vec<Band<R>>,
+    /// The last band, if nothing is between it and the first one, with which it is a pair at the
+    /// edges of the call: the first one does the work of both.
+    left_out: Option<Band<R>>,
 }
 
 impl<R: Request> Bands<R> {
     fn push(&mut self, band: Band<R>) {
-        match self.first {
-            None => self.first = Some(band),
-            Some(_) => self.inner.push(band),
+        let Some((_, first)) = &self.first else {
+            self.first = Some(band);
+            return;
+        };
+        self.inner.extend(self.left_out.take());
+        if self.inner.is_empty() && first.is_pair_with(&band.1) {
+            self.left_out = Some(band);
+        } else {
+            self.inner.push(band);
         }
     }
 }

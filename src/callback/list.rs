@@ -152,6 +152,14 @@ impl<R: Request> Callbacks<R> {
         all
     }
 
+    /// Returns whether each list has one callback, and the two are a pair.
+    pub(super) fn is_pair_with(&self, other: &Self) -> bool {
+        match (self.as_slice(), other.as_slice()) {
+            ([one], [two]) => one.is_pair_with(two),
+            _ => false,
+        }
+    }
+
     pub(super) fn into_members(self) -> Arc<Members<R>> {
         self.list.unwrap_or_default()
     }

@@ -38,6 +38,8 @@ pub struct ModelRequest {
     pub(crate) is_answered_by_tool: bool,
     /// The instructions show what is in the state.
     pub(crate) shows_state: bool,
+    /// Nothing is between the callbacks at the edges of the call.
+    is_bare: bool,
     earlier: Earlier,
     attempts: Attempts,
 }
@@ -75,6 +77,7 @@ impl ModelRequest {
             after_replaces_all: false,
             is_answered_by_tool: false,
             shows_state: false,
+            is_bare: false,
             // Weak: a request that a callback keeps does not keep the serialised messages alive.
             earlier: written.into(),
             attempts: Attempts::in_stack(),
@@ -160,6 +163,14 @@ impl ModelRequest {
     #[must_use]
     pub fn shows_state(&self) -> bool {
         self.shows_state
+    }
+
+    /// Returns whether nothing is between the callbacks at the
+    /// [edges](crate::callback::Bundle::edges_of_model) of this call: the model receives the request
+    /// as the outer one leaves it, and what that sees next is the model's own answer or error.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        self.is_bare
     }
 
     /// Replaces the system prompt; `None` removes it.
@@ -358,6 +369,10 @@ impl Request for ModelRequest {
         if let Some(sink) = &mut self.sink {
             sink.begin_frame();
         }
+    }
+
+    fn set_bare(&mut self, is_bare: bool) {
+        self.is_bare = is_bare;
     }
 
     fn mark_guarded(&self, response: &mut ModelResponse) {

@@ -364,7 +364,7 @@ fn note_written(book: &Book<'_>, message: &Message, label: &Label) -> bool {
 /// Returns the label of the answer of an agent, by what it is made of.
 pub(super) fn label_of_answer(
     book: &Book<'_>,
-    origin: &MessageOrigin,
+    origin: &MessageOrigin<'_>,
     response: &AgentResponse,
 ) -> Sum {
     let Some(answer) = response.message() else {
@@ -382,7 +382,7 @@ pub(super) fn label_of_answer(
 
 fn label_of_all<'m>(
     book: &Book<'_>,
-    origin: &MessageOrigin,
+    origin: &MessageOrigin<'_>,
     messages: impl IntoIterator<Item = &'m Message>,
 ) -> Sum {
     let mut sum = Sum::of(origin.base.clone());

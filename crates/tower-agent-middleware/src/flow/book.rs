@@ -22,6 +22,9 @@ use super::turn::{Brought, Turn, bit};
 /// The key of everything that the guard keeps.
 pub(super) const KEY: &str = "tower_agent.guard.flow";
 
+/// The key that says that a turn has an entry of its own.
+const ANY_OWN: &str = "tower_agent.guard.flow any message";
+
 /// A result that the model has not read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Variable {
@@ -133,8 +136,11 @@ impl<'a> Book<'a> {
                 },
                 Some(calls),
             ) => {
-                // Results of an earlier attempt do not count.
-                self.state.remove(&self.turn_key(id));
+                // Results of an earlier attempt do not count. In most conversations no turn has an
+                // entry of its own, and its key is not needed.
+                if self.state.read(ANY_OWN, |any| any.is_some()) {
+                    self.state.remove(&self.turn_key(id));
+                }
                 self.state.update(self.trusted_key(conversation), |entry| {
                     trusted_turns::add(entry, *number, calls, calls_before);
                 });
@@ -145,8 +151,15 @@ impl<'a> Book<'a> {
 
     /// Records what is known about a message, in an entry of its own.
     pub(super) fn set_turn(&self, id: &TurnId<'_>, turn: &Turn) {
+        self.note_own();
         self.state.set(self.turn_key(id), turn.entry());
         self.take_trusted(id);
+    }
+
+    /// Records that a turn has an entry of its own.
+    fn note_own(&self) {
+        // With every entry and not once: the changes of a call may be all that is replayed.
+        self.state.set(ANY_OWN, true);
     }
 
     /// Removes a turn from the trusted ones. Returns the bits of its calls with a trusted result.
@@ -185,6 +198,7 @@ impl<'a> Book<'a> {
         } else {
             false
         };
+        self.note_own();
         let key = self.turn_key(id);
         self.state.update(&key, |entry| {
             let mut turn = match Turn::read(entry) {

@@ -50,7 +50,7 @@ pub(crate) fn joined_label<'m>(
 struct Changed<'r> {
     callbacks: &'r Label,
     book: Book<'r>,
-    origin: MessageOrigin,
+    origin: MessageOrigin<'r>,
     unchanged: HashMap<&'r MessageId, &'r Message>,
     vouched: Option<&'r Vouched>,
     last: LastTurn<'r>,

@@ -21,7 +21,7 @@ pub(super) type LastTurn<'a> = Option<(TurnId<'a>, Turn)>;
 /// Returns the label of a message of the conversation.
 pub(super) fn label_of<'a>(
     book: &Book<'_>,
-    origin: &MessageOrigin,
+    origin: &MessageOrigin<'_>,
     message: &'a Message,
     last: &mut LastTurn<'a>,
 ) -> Sum {
@@ -177,18 +177,18 @@ pub fn label_history(request: &AgentRequest, message: &Message, label: Label) ->
 }
 
 /// The origin of the messages of the user in a request.
-pub(super) struct MessageOrigin {
+pub(super) struct MessageOrigin<'s> {
     /// The label of the call that this agent works in, which has written them.
     pub(super) base: Label,
     /// The label of what callbacks and functions of the program write.
-    pub(super) written: Label,
+    pub(super) written: &'s Label,
     /// The end of the conversation of messages that somebody inside the run has written: a callback
     /// that calls an agent, or a team that makes conversations for its members.
     made_here: Option<String>,
 }
 
-impl MessageOrigin {
-    pub(super) fn of(context: &RunContext, run: &FlowRun, settings: &FlowSettings) -> Self {
+impl<'s> MessageOrigin<'s> {
+    pub(super) fn of(context: &RunContext, run: &FlowRun, settings: &'s FlowSettings) -> Self {
         let base = if context.outer_call_key("").is_none() {
             Label::trusted()
         } else {
@@ -200,16 +200,16 @@ impl MessageOrigin {
         let made_here = is_inner.then(|| format!("/{}", context.step_path()));
         Self {
             base,
-            written: settings.callbacks.clone(),
+            written: &settings.callbacks,
             made_here,
         }
     }
 
     /// Returns the origin of the messages of a run that has ended.
-    pub(super) fn of_ended(settings: &FlowSettings) -> Self {
+    pub(super) fn of_ended(settings: &'s FlowSettings) -> Self {
         Self {
             base: Label::trusted(),
-            written: settings.callbacks.clone(),
+            written: &settings.callbacks,
             made_here: None,
         }
     }

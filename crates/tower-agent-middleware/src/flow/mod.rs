@@ -399,8 +399,10 @@ impl From<Flow> for Bundle {
         Self::new()
             .outermost_agent(OutermostAgent(settings.clone()))
             .innermost_agent(InnermostAgent(settings.clone()))
-            .outermost_model(OutermostReading::new(settings.clone()))
-            .innermost_model(InnermostReading(settings.clone()))
+            .edges_of_model(
+                OutermostReading::new(settings.clone()),
+                InnermostReading(settings.clone()),
+            )
             .outermost_tool(Checking(settings))
     }
 }

@@ -15,7 +15,6 @@ use super::inside::{note_error, note_read};
 use super::label::Label;
 use super::place::{Place, TurnId};
 use super::reading::{Reading, TextAddress};
-use super::run::FlowRun;
 use super::settings::{FlowSettings, not_outside, two_guards};
 use super::sum::Sum;
 use super::turn::{Brought, Turn};
@@ -38,18 +37,21 @@ impl OutermostReading {
 impl Callback<ModelRequest> for OutermostReading {
     async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
         let settings = &self.settings;
-        if let Some(reading) = request.extensions().get::<Reading>() {
-            if !Arc::ptr_eq(&reading.guard, settings) {
-                return Err(two_guards());
+        match request.extensions().get::<Reading>() {
+            Some(reading) if !Arc::ptr_eq(&reading.guard, settings) => return Err(two_guards()),
+            Some(_) => {}
+            None => {
+                let reading = Reading::of(settings, request)?;
+                let run = self.may_hide.then(|| reading.run.clone());
+                request.extensions_mut().insert(reading);
+                if let Some(run) = run {
+                    run.declare_references(request.context());
+                    run.tools.apply(request);
+                }
             }
-            return Ok(Action::Continue);
         }
-        let reading = Reading::of(settings, request)?;
-        request.extensions_mut().insert(reading);
-        if self.may_hide {
-            let run = FlowRun::of(request.context())?;
-            run.declare_references(request.context());
-            run.tools.apply(request);
+        if request.is_bare() {
+            note_sent(settings, request)?;
         }
         Ok(Action::Continue)
     }
@@ -73,7 +75,12 @@ impl Callback<ModelRequest> for OutermostReading {
         // failed.
         let is_given = sent.is_none() || response.is_given();
         let is_replayed = sent.is_none() && response.origin() == Origin::Replay;
-        let known = reading.label_of_answer(response.message());
+        let known = if request.is_bare() {
+            reading.note_own_answer(response.message());
+            Some(Label::trusted())
+        } else {
+            reading.label_of_answer(response.message())
+        };
         let mut sum = sent.unwrap_or_else(|| reading.sum.clone());
         // Or in place of what the model has answered, without saying what that is.
         let written = known.filter(|_| !is_given);
@@ -86,7 +93,7 @@ impl Callback<ModelRequest> for OutermostReading {
             note_read(request.context(), &sum.label);
         }
         // A callback may have had it from another agent, or the model is one.
-        if let Some(inside) = FlowRun::of(request.context())?.take_inside(request.context()) {
+        if let Some(inside) = reading.run.take_inside(request.context()) {
             sum.add(&inside);
         }
         let Sum { label, sources } = sum;
@@ -128,7 +135,10 @@ impl Callback<ModelRequest> for OutermostReading {
     ) -> Result<Recovery<ModelResponse>> {
         let reading = request.extensions().get::<Reading>();
         let is_own = reading.is_some_and(|reading| {
-            let failures = lock(&reading.failures);
+            let mut failures = lock(&reading.failures);
+            if request.is_bare() {
+                failures.push(error.to_string());
+            }
             failures.contains(&error.to_string())
         });
         note_error(request, error, is_own, &self.settings);

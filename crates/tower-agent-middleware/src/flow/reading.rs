@@ -19,6 +19,9 @@ use crate::lock::lock;
 /// request.
 pub(super) struct Reading {
     pub(super) guard: Arc<FlowSettings>,
+    pub(super) run: Arc<FlowRun>,
+    /// Nothing was between the guard and the model that it was made for.
+    is_bare: bool,
     pub(super) messages: Messages,
     pub(super) instructions: TextAddress,
     pub(super) sum: Sum,
@@ -50,6 +53,8 @@ impl Reading {
         }
         Ok(Self {
             guard: guard.clone(),
+            run,
+            is_bare: request.is_bare(),
             messages: messages.clone(),
             instructions: TextAddress::of(request.instructions()),
             sum,
@@ -62,6 +67,13 @@ impl Reading {
     /// Records an answer of the model, or one in its place with a label.
     pub(super) fn note_answer(&self, message: &Message, label: Label) {
         lock(&self.answers).push((message.clone(), label));
+    }
+
+    /// Records an answer that is the model's own, if others than the caller may ask.
+    pub(super) fn note_own_answer(&self, message: &Message) {
+        if !self.is_bare {
+            self.note_answer(message, Label::trusted());
+        }
     }
 
     /// Returns the label of the words of this answer, beside that of what the model has read.
