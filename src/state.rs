@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::chance;
 use crate::lock::lock;
 
 /// A session's state: a JSON object that is passed with the request and returned with the response.
@@ -35,6 +36,8 @@ pub struct State {
 #[derive(Debug, Default)]
 struct StateLog {
     changes: Mutex<BTreeMap<String, (u64, Option<Value>)>>,
+    /// The entries that were read, each value once; `None` if nobody asks.
+    read: Option<Mutex<Vec<(String, Value)>>>,
     /// The log that the changes are part of as well.
     outer: Option<Arc<StateLog>>,
 }
@@ -42,11 +45,34 @@ struct StateLog {
 impl StateLog {
     fn note(&self, key: &str, now: Option<&Value>, number: u64) {
         let mut log = Some(self);
-        while let Some(StateLog { changes, outer }) = log {
+        while let Some(StateLog { changes, outer, .. }) = log {
             let mut changes = lock(changes);
             // Replayed changes arrive in any order, and the greatest number is the latest change.
             if changes.get(key).is_none_or(|(last, _)| *last <= number) {
                 changes.insert(key.to_owned(), (number, now.cloned()));
+            }
+            log = outer.as_deref();
+        }
+    }
+
+    /// Notes that an entry was read whose latest change, if it was logged, has this number.
+    fn note_read(&self, key: &str, value: &Value, latest: Option<u64>) {
+        let mut log = Some(self);
+        while let Some(StateLog {
+            changes,
+            read,
+            outer,
+        }) = log
+        {
+            if let Some(read) = read {
+                let own = lock(changes).get(key).map(|(number, _)| *number);
+                // What a call has written itself, it knows.
+                let mut read = lock(read);
+                let is_known =
+                    |(known, earlier): &(String, Value)| known == key && earlier == value;
+                if (own.is_none() || own != latest) && !read.iter().any(is_known) {
+                    read.push((key.to_owned(), value.clone()));
+                }
             }
             log = outer.as_deref();
         }
@@ -242,7 +268,7 @@ impl State {
     /// Returns the value under `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
-        lock(&self.inner.data).now.get(key).cloned()
+        self.read(key, |value| value.cloned())
     }
 
     /// Stores `value` under `key`.
@@ -264,7 +290,17 @@ impl State {
 
     /// Removes the value under `key` and returns it.
     pub fn remove(&self, key: &str) -> Option<Value> {
-        self.take(&mut lock(&self.inner.data), key, None)
+        let inner = &mut *lock(&self.inner.data);
+        self.note_read(inner, key);
+        self.take(inner, key, None)
+    }
+
+    /// Notes that a key is read, if the reads through this handle are traced.
+    #[inline]
+    fn note_read(&self, inner: &StateData, key: &str) {
+        if let (Some(log), Some(value)) = (&self.log, inner.now.get(key)) {
+            log.note_read(key, value, inner.logged.get(key).copied());
+        }
     }
 
     fn take(&self, inner: &mut StateData, key: &str, number: Option<u64>) -> Option<Value> {
@@ -290,6 +326,7 @@ impl State {
     pub fn update<T>(&self, key: impl AsRef<str>, update: impl FnOnce(&mut Value) -> T) -> T {
         let key = key.as_ref();
         let inner = &mut *lock(&self.inner.data);
+        self.note_read(inner, key);
         if !inner.before.contains_key(key) {
             let old = inner.now.get(key).cloned();
             inner.before.insert(key.to_owned(), old);
@@ -318,6 +355,62 @@ impl State {
             inner: self.inner.clone(),
             log: Some(Arc::new(log)),
         }
+    }
+
+    /// Returns a handle that notes what is read and changed through it, as part of what this handle
+    /// notes if it does.
+    pub(crate) fn traced(&self) -> Self {
+        let log = StateLog {
+            read: Some(Mutex::default()),
+            outer: self.log.clone(),
+            ..StateLog::default()
+        };
+        Self {
+            inner: self.inner.clone(),
+            log: Some(Arc::new(log)),
+        }
+    }
+
+    /// Returns what was read through this handle, if it is a [traced](Self::traced) one, and not
+    /// written through it before.
+    pub(crate) fn entries_read(&self) -> Vec<(String, Value)> {
+        let read = self.log.as_ref().and_then(|log| log.read.as_ref());
+        read.map(|read| lock(read).clone()).unwrap_or_default()
+    }
+
+    /// Returns the keys that were written or removed through this handle.
+    pub(crate) fn keys_written(&self) -> Vec<String> {
+        let log = self.log.as_ref();
+        log.map(|log| lock(&log.changes).keys().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    /// Returns whether nobody has written or removed this key after what was done through this
+    /// handle.
+    pub(crate) fn has_written_last(&self, key: &str) -> bool {
+        let Some(log) = &self.log else { return false };
+        let inner = lock(&self.inner.data);
+        let own = lock(&log.changes).get(key).map(|(number, _)| *number);
+        own.is_some() && own == inner.logged.get(key).copied()
+    }
+
+    /// Returns a digest of a value: the same in every process, and another one for another value.
+    /// For code that keeps what it knows about an entry, to see whether it still is about it.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::State;
+    ///
+    /// let known = State::digest(&json!({ "a": 1, "b": 2 }));
+    /// assert_eq!(State::digest(&json!({ "b": 2, "a": 1 })), known);
+    /// assert_ne!(State::digest(&json!({ "a": 1, "b": 3 })), known);
+    /// ```
+    #[must_use]
+    pub fn digest(value: &Value) -> String {
+        let mut value = value.clone();
+        // A store may keep objects in another order.
+        value.sort_all_objects();
+        chance::name(&["state", &value.to_string()]).to_string()
     }
 
     /// Returns the changes in the log of this handle.
@@ -371,7 +464,9 @@ impl State {
     /// assert_eq!(pages, Some(2));
     /// ```
     pub fn read<T>(&self, key: &str, read: impl FnOnce(Option<&Value>) -> T) -> T {
-        read(lock(&self.inner.data).now.get(key))
+        let inner = lock(&self.inner.data);
+        self.note_read(&inner, key);
+        read(inner.now.get(key))
     }
 
     /// Logs a change. Called while the state is locked, so that the log has the changes in their
@@ -389,6 +484,23 @@ impl State {
         if let Some(log) = &self.log {
             log.note(key, now, number);
         }
+    }
+
+    /// Returns the value that was under `key` when the run started.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::State;
+    ///
+    /// let state = State::from_iter([("visits".to_owned(), json!(1))]);
+    /// state.set("visits", 2);
+    /// assert_eq!(state.original("visits"), Some(json!(1)));
+    /// ```
+    #[must_use]
+    pub fn original(&self, key: &str) -> Option<Value> {
+        let inner = lock(&self.inner.data);
+        let now = || inner.now.get(key).cloned();
+        inner.before.get(key).cloned().unwrap_or_else(now)
     }
 
     /// Returns whether nothing is set.
@@ -434,7 +546,11 @@ impl State {
     /// Returns a copy of the whole state.
     #[must_use]
     pub fn snapshot(&self) -> Map<String, Value> {
-        lock(&self.inner.data).now.clone()
+        let inner = lock(&self.inner.data);
+        for key in inner.now.keys() {
+            self.note_read(&inner, key);
+        }
+        inner.now.clone()
     }
 
     /// Starts a run: from here on changes are recorded.

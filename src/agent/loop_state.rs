@@ -526,13 +526,17 @@ impl<'a> LoopState<'a> {
         instructions.or(self.config.instructions.as_ref())
     }
 
-    /// Returns the instructions for the model.
-    fn instructions(&self) -> Result<Option<Arc<str>>> {
-        match (self.rules.placeholders, self.template()) {
+    /// Returns the instructions for the model, and the keys of the state whose values are in them.
+    fn instructions(&self) -> Result<(Option<Arc<str>>, Option<Arc<[String]>>)> {
+        let template = self.template();
+        match (self.rules.placeholders, template) {
             (Placeholders::Filled, Some(template)) => {
-                Ok(Some(self.context().state().fill(template)?.into()))
+                let mut keys = Vec::new();
+                let filled = self.context().state().fill_with(template, &mut keys)?;
+                let keys = (!keys.is_empty()).then(|| keys.into());
+                Ok((Some(filled.into()), keys))
             }
-            (_, instructions) => Ok(instructions.cloned()),
+            (_, instructions) => Ok((instructions.cloned(), None)),
         }
     }
 
@@ -552,7 +556,7 @@ impl<'a> LoopState<'a> {
     }
 
     fn model_request(&self, id: &MessageId, messages: Messages) -> Result<ModelRequest> {
-        let instructions = self.instructions()?;
+        let (instructions, shown_state) = self.instructions()?;
         let mut request = ModelRequest::in_run(
             &self.turn,
             instructions,
@@ -565,8 +569,7 @@ impl<'a> LoopState<'a> {
         let respond = self.rules.after_model_respond;
         request.after_replaces_all = respond != AfterModelRespond::KeepToolCalls;
         request.is_answered_by_tool = self.is_answered_by_tool();
-        request.shows_state = self.rules.placeholders == Placeholders::Filled
-            && request.instructions() != self.template().map(|template| &**template);
+        request.shown_state = shown_state;
         Ok(request)
     }
 

@@ -36,6 +36,8 @@ impl EffectLog {
         let log = Self::new(id.into(), state, private_state, outer);
         let inside = RunContext {
             carried: Some(Carried::log(log.clone(), context.carried.clone())),
+            // The log of the state is a part of it.
+            traced: None,
             ..context.clone()
         };
         (inside, log)

@@ -34,6 +34,11 @@ impl<'a> Entrant<'a> {
         Self { caller, scope }
     }
 
+    /// Sets the key of the state under which the agent keeps what its model says.
+    pub(crate) fn keep_output(&mut self, key: Option<Arc<str>>) {
+        self.scope.settings.output_key = key;
+    }
+
     /// Sets how many model calls the agent may make, and how many agents may be nested inside it.
     pub(crate) fn limit(&mut self, max_iterations: u32, max_nesting: Option<u32>) {
         let settings = &mut self.scope.settings;
@@ -105,6 +110,7 @@ impl<'a> Entrant<'a> {
             tool_call: caller.tool_call.clone(),
             // The caller's wrappers are not the agent's.
             carried: caller.effects().map(|log| Carried::log(log.clone(), None)),
+            traced: caller.traced.clone(),
             ..RunContext::from(self.scope)
         }
     }

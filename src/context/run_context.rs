@@ -14,6 +14,7 @@ use super::lease::Lease;
 use super::place::RecordPlace;
 use super::scope::Scope;
 use super::settings::Given;
+use super::state_trace::{StateTrace, TracedState};
 use super::tool_call_scope::ToolCallScope;
 use super::values::Values;
 use crate::chance;
@@ -44,6 +45,8 @@ pub struct RunContext {
     /// The model call with this context is beyond the agent's limit.
     pub(super) beyond_limit: bool,
     pub(super) carried: Option<Arc<Carried>>,
+    /// The state, if the use that this call makes of it is traced.
+    pub(super) traced: Option<Arc<TracedState>>,
 }
 
 impl Clone for RunContext {
@@ -58,6 +61,7 @@ impl Clone for RunContext {
             tool_call: self.tool_call.clone(),
             beyond_limit: self.beyond_limit,
             carried: self.carried.clone(),
+            traced: self.traced.clone(),
         }
     }
 }
@@ -71,6 +75,7 @@ impl From<Scope> for RunContext {
             tool_call: None,
             beyond_limit: false,
             carried: None,
+            traced: None,
         }
     }
 }
@@ -279,8 +284,25 @@ impl RunContext {
     /// Returns the session's state.
     #[must_use]
     pub fn state(&self) -> &State {
+        if let Some(traced) = &self.traced {
+            return traced.state();
+        }
         let of_run = &self.scope.run.state;
         self.effects().map_or(of_run, |log| &log.0.state)
+    }
+
+    /// Returns the key of the state under which the agent that makes this call keeps
+    /// [what its model says](crate::AgentBuilder::output_key), if there is one.
+    #[must_use]
+    pub fn output_key(&self) -> Option<&str> {
+        self.scope.settings.output_key.as_deref()
+    }
+
+    /// Traces the use that this call makes of the state from now on.
+    pub(crate) fn trace_state(&mut self) -> StateTrace {
+        let traced = Arc::new(TracedState::new(self.state().clone()));
+        self.traced = Some(traced.clone());
+        StateTrace::new(traced)
     }
 
     /// Returns the conversation's private state: data that callbacks keep across runs, such as the

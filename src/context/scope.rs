@@ -55,6 +55,7 @@ impl Scope {
             misfit: None,
             nesting: Nesting::default(),
             max_iterations: 0,
+            output_key: None,
             inherited: None,
         };
         let run = Run::new(given, token, earlier.map(|earlier| &*earlier.run));

@@ -34,6 +34,11 @@ impl State {
     /// Fails with [`InvalidRequest`](ErrorKind::InvalidRequest) if the state has no value for a
     /// placeholder without `?`.
     pub fn fill(&self, template: &str) -> Result<String> {
+        self.fill_with(template, &mut Vec::new())
+    }
+
+    /// Does the same, and adds the keys of the values.
+    pub(crate) fn fill_with(&self, template: &str, keys: &mut Vec<String>) -> Result<String> {
         let mut filled = String::with_capacity(template.len());
         let mut rest = template;
         while let Some(open) = rest.find('{') {
@@ -55,26 +60,29 @@ impl State {
                 filled.push_str(&from[..from.len() - after.len() - 1]);
                 rest = after;
             } else {
-                self.push_value(&placeholder, &mut filled)?;
+                if self.push_value(&placeholder, &mut filled)? {
+                    keys.push(placeholder.key.to_owned());
+                }
             }
         }
         filled.push_str(rest);
         Ok(filled)
     }
 
-    fn push_value(&self, placeholder: &Placeholder<'_>, filled: &mut String) -> Result<()> {
+    /// Appends the value of a placeholder. Returns whether there is one.
+    fn push_value(&self, placeholder: &Placeholder<'_>, filled: &mut String) -> Result<bool> {
         let Placeholder { key, is_optional } = *placeholder;
         self.read(key, |value| match value {
-            Some(Value::Null) => Ok(()),
+            Some(Value::Null) => Ok(true),
             Some(Value::String(text)) => {
                 filled.push_str(text);
-                Ok(())
+                Ok(true)
             }
             Some(other) => {
                 filled.push_str(&other.to_string());
-                Ok(())
+                Ok(true)
             }
-            None if is_optional => Ok(()),
+            None if is_optional => Ok(false),
             None => {
                 let message = format!(
                     "the state has no `{key}`, which a text asks for with `{{{key}}}`: set it \

@@ -36,8 +36,8 @@ pub struct ModelRequest {
     pub(crate) after_replaces_all: bool,
     /// A tool gives the final answer of the run.
     pub(crate) is_answered_by_tool: bool,
-    /// The instructions show what is in the state.
-    pub(crate) shows_state: bool,
+    /// The keys of the state whose values are in the instructions.
+    pub(crate) shown_state: Option<Arc<[String]>>,
     /// Nothing is between the callbacks at the edges of the call.
     is_bare: bool,
     earlier: Earlier,
@@ -76,7 +76,7 @@ impl ModelRequest {
             response_id: Some(response_id.clone()),
             after_replaces_all: false,
             is_answered_by_tool: false,
-            shows_state: false,
+            shown_state: None,
             is_bare: false,
             // Weak: a request that a callback keeps does not keep the serialised messages alive.
             earlier: written.into(),
@@ -157,17 +157,18 @@ impl ModelRequest {
         self.instructions.as_deref()
     }
 
-    /// Returns whether the agent's instructions were filled from the
-    /// [state](RunContext::state), where the [semantics](crate::callback::LoopRules::placeholders)
-    /// say so: they are not the program's own words alone.
+    /// Returns the keys of the [state](RunContext::state) whose values the agent's instructions
+    /// were filled with, where the [semantics](crate::callback::LoopRules::placeholders) say so:
+    /// these are not the program's own words.
     #[must_use]
-    pub fn shows_state(&self) -> bool {
-        self.shows_state
+    pub fn shown_state(&self) -> &[String] {
+        self.shown_state.as_deref().unwrap_or_default()
     }
 
     /// Returns whether nothing is between the callbacks at the
-    /// [edges](crate::callback::Bundle::edges_of_model) of this call: the model receives the request
-    /// as the outer one leaves it, and what that sees next is the model's own answer or error.
+    /// [edges](crate::callback::Bundle::edges_of_model) of this call: the model receives the
+    /// request as the outer one leaves it, and what that sees next is the model's own answer or
+    /// error.
     #[must_use]
     pub fn is_bare(&self) -> bool {
         self.is_bare

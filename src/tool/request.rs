@@ -8,7 +8,7 @@ use super::response::ToolResponse;
 use super::seen::SeenToolRequest;
 use crate::call::{Attempts, BoxCallService, CallKind, Extensions, Origin, Request};
 use crate::chance;
-use crate::context::RunContext;
+use crate::context::{RunContext, StateTrace};
 use crate::error::{Interrupt, Resolution, Result};
 use crate::message::ToolCall;
 
@@ -78,6 +78,27 @@ impl ToolRequest {
     pub fn with_context(mut self, context: RunContext) -> Self {
         self.context = context;
         self
+    }
+
+    /// Traces the use that the call makes of the [state](RunContext::state) from here on, by the
+    /// context of this request. A program that keeps a handle of the state itself, and uses it in
+    /// the call, is not seen.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::{Request, ToolRequest};
+    /// use tower_agent::message::ToolCall;
+    ///
+    /// let mut request = ToolRequest::new(ToolCall::new("call_1", "add", json!({})));
+    /// request.context().state().set("seen", 2);
+    /// let trace = request.trace_state();
+    /// request.context().state().get("seen");
+    /// request.context().state().set("sum", 3);
+    /// assert_eq!(trace.read(), [("seen".to_owned(), json!(2))]);
+    /// assert_eq!(trace.written(), ["sum"]);
+    /// ```
+    pub fn trace_state(&mut self) -> StateTrace {
+        self.context.trace_state()
     }
 
     /// Sets the tool's declaration.

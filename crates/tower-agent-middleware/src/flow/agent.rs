@@ -22,6 +22,7 @@ use super::label::Label;
 use super::place::{Place, TurnId};
 use super::run::FlowRun;
 use super::settings::{FlowSettings, not_outside, two_guards};
+use super::state::StateLabels;
 use super::sum::Sum;
 use super::turn::{Brought, Turn};
 use crate::lock::lock;
@@ -186,8 +187,15 @@ impl Callback<AgentRequest> for OutermostAgent {
     }
 
     fn on_end(&self, request: &AgentRequest, _: Outcome<'_, AgentResponse>) {
-        if let Ok(run) = FlowRun::of(request.context()) {
-            run.end_agent(&request.context().step_path());
+        let context = request.context();
+        let Ok(run) = FlowRun::of(context) else {
+            return;
+        };
+        run.end_agent(&context.step_path());
+        let is_outermost = !context.path().contains('/') && context.tool_call_message().is_none();
+        if is_outermost {
+            // A later run does not know that it was written in this one.
+            StateLabels::of(context.state(), context, &run, &self.0).end_run();
         }
     }
 

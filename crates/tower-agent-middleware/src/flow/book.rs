@@ -16,6 +16,7 @@ use tower_agent::message::{MessageId, Part};
 use super::label::Label;
 use super::place::TurnId;
 use super::pointer::PointerPattern;
+use super::state::label_of_all;
 use super::trusted_turns;
 use super::turn::{Brought, Turn, bit};
 
@@ -221,6 +222,11 @@ impl<'a> Book<'a> {
                 }
             });
         }
+    }
+
+    /// Returns the label of everything that calls have written into the state.
+    pub(super) fn label_of_state(&self) -> Label {
+        label_of_all(self.state)
     }
 
     pub(super) fn variable(&self, name: &str) -> Option<Variable> {

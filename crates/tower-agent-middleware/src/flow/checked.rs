@@ -5,14 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 use tower_agent::call::Request;
+use tower_agent::context::StateTrace;
 use tower_agent::message::MessageId;
 use tower_agent::tool::ToolRequest;
 
+use super::declaration::ToolFlow;
 use super::label::Label;
 use super::place::TurnId;
 use super::resolve::Substitution;
 use super::run::FlowRun;
 use super::settings::FlowSettings;
+use super::state::StateLabels;
 
 /// A call that the guard has looked at: an extension of the request.
 pub(super) struct Checked {
@@ -24,6 +27,8 @@ pub(super) struct Checked {
     /// The resolved arguments that were checked, if they are not the call's own.
     pub(super) arguments: Option<Arc<Value>>,
     pub(super) substitutions: Vec<Substitution>,
+    /// The use that the call makes of the state; `None` if the call is not made.
+    pub(super) trace: Option<StateTrace>,
     /// The guard has answered the call itself.
     pub(super) is_refused: bool,
     /// The result of the call is recorded.
@@ -76,6 +81,7 @@ impl Checked {
             context,
             arguments: None,
             substitutions: Vec::new(),
+            trace: None,
             is_refused: false,
             is_recorded: AtomicBool::new(false),
         }
@@ -120,11 +126,29 @@ impl Checked {
         self.is_recorded.swap(true, Ordering::AcqRel)
     }
 
-    /// Lets agents that work in this call find its label.
-    pub(super) fn begin_call(&self) {
+    /// Lets agents that work in this call find its label, and others that of what it writes.
+    pub(super) fn begin_call(&self, flow: &ToolFlow) {
         if let Some(message) = &self.call.message {
-            self.run.begin_call(message, self.call.index, self.label());
+            let label = self.label();
+            let writes = flow.label_of_any().join(&label);
+            self.run.begin_call(message, self.call.index, label, writes);
         }
+    }
+
+    /// Returns whether the call has used the state. Few do.
+    pub(super) fn uses_state(&self) -> bool {
+        self.trace.as_ref().is_some_and(StateTrace::is_used)
+    }
+
+    /// Returns the labels of the state that the call uses, if it does.
+    pub(super) fn state_labels<'a>(
+        &'a self,
+        request: &'a ToolRequest,
+    ) -> Option<(&'a StateTrace, StateLabels<'a>)> {
+        let trace = self.trace.as_ref().filter(|trace| trace.is_used())?;
+        let context = request.context();
+        let labels = StateLabels::of(trace.state(), context, &self.run, &self.guard);
+        Some((trace, labels))
     }
 
     /// Ends what [`begin_call`](Self::begin_call) has begun.

@@ -94,7 +94,7 @@ impl Checking {
         };
         let violations = resolved.violations(&Book::of(request.context()));
         if violations.is_empty() {
-            return Ok(CheckOutcome::Decided(Self::allow(request, checked)));
+            return Ok(CheckOutcome::Decided(self.allow(request, checked)));
         }
         Ok(CheckOutcome::Broken(Box::new(Broken {
             checked,
@@ -115,7 +115,7 @@ impl Checking {
         let decision = self.decide(request, &checked, &violations);
         tell(request, &checked, &violations, &decision).await;
         Ok(match decision? {
-            None => Self::allow(request, checked),
+            None => self.allow(request, checked),
             Some(refusal) => Self::refuse(request, checked, &refusal),
         })
     }
@@ -158,8 +158,9 @@ impl Checking {
         }
     }
 
-    fn allow(request: &mut ToolRequest, checked: Checked) -> Action<ToolResponse> {
-        checked.begin_call();
+    fn allow(&self, request: &mut ToolRequest, mut checked: Checked) -> Action<ToolResponse> {
+        checked.begin_call(&self.0.flow_of_call(request));
+        checked.trace = Some(request.trace_state());
         request.extensions_mut().insert(checked);
         Action::Continue
     }
@@ -283,6 +284,9 @@ impl Callback<ToolRequest> for Checking {
     fn on_end(&self, request: &ToolRequest, _: Outcome<'_, ToolResponse>) {
         if let Some(checked) = request.extensions().get::<Checked>() {
             checked.end_call();
+            if checked.uses_state() {
+                CallResult::new(&self.0, request, checked).record_written();
+            }
         }
     }
 

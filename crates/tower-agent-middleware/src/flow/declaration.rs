@@ -266,6 +266,12 @@ impl ToolFlow {
         self
     }
 
+    /// Returns the label of what is returned, whichever part of it.
+    pub(super) fn label_of_any(&self) -> Label {
+        let parts = self.parts.iter().map(|(_, label)| label);
+        parts.fold(self.result.clone(), |all, part| all.join(part))
+    }
+
     /// Returns whether the program has named this key of the result.
     pub(super) fn names_key(&self, key: &str) -> bool {
         let mut in_parts = self.parts.iter().flat_map(|(pattern, _)| pattern.keys());

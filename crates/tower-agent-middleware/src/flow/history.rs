@@ -44,7 +44,12 @@ pub(super) fn label_of<'a>(
             let written = book
                 .turn(&id)
                 .or_else(|| book.turn(&named_by_program(&id)?));
-            let label = written.map_or_else(|| origin.written.clone(), |turn| turn.label);
+            let label = match written {
+                Some(turn) => turn.label,
+                // A function that makes tasks may read all of the state.
+                None if is_task(&id) => origin.written.join(&book.label_of_state()),
+                None => origin.written.clone(),
+            };
             Sum {
                 label: label.join(&origin.base),
                 sources: names(message),
@@ -75,6 +80,14 @@ pub(super) fn label_of<'a>(
             })
         }
         _ => unknown(message),
+    }
+}
+
+/// Returns whether this is the id of a task.
+fn is_task(id: &TurnId<'_>) -> bool {
+    match id {
+        TurnId::Other(id) => matches!(IdPart::split(id), Some((_, IdPart::Task { .. }))),
+        TurnId::OfRun { .. } => false,
     }
 }
 

@@ -64,7 +64,9 @@
 //! | the answer of an agent | of what it is made of: of all that its model had read, or of what a callback has answered |
 //! | what an agent used as a tool is asked | of the call |
 //! | what a callback or a layer adds to a request of an agent or a model, or answers in place of either | what [`callbacks`](Flow::callbacks) says, or the callback itself: [`label_history`], [`label_message`], [`label_answer`] |
-//! | a task of a team | what [`callbacks`](Flow::callbacks) says, or the program [itself](label_history) |
+//! | an entry of the state | of the call or the messages that have written it; if nobody has said, what [`callbacks`](Flow::callbacks) says |
+//! | what a tool has read in the state, and instructions that are filled from it | of the entries |
+//! | a task of a team | what [`callbacks`](Flow::callbacks) says, joined with all that calls have written into the state; or what the program says [itself](label_history) |
 //! | a second result of a call, or one without a call | [`unknown`](Label::unknown) |
 //! | the description of a tool of others, such as an MCP server or a page | untrusted, unless the program [trusts](ToolFlow::trust_description) it |
 //! | what a tool returns that the provider runs, such as a search | untrusted, unless it is declared |
@@ -167,6 +169,7 @@ mod rules;
 mod run;
 mod seen;
 mod settings;
+mod state;
 mod steps;
 mod sum;
 mod trusted_turns;

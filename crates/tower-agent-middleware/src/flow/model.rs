@@ -16,6 +16,7 @@ use super::label::Label;
 use super::place::{Place, TurnId};
 use super::reading::{Reading, TextAddress};
 use super::settings::{FlowSettings, not_outside, two_guards};
+use super::state::StateLabels;
 use super::sum::Sum;
 use super::turn::{Brought, Turn};
 use crate::lock::lock;
@@ -123,6 +124,12 @@ impl Callback<ModelRequest> for OutermostReading {
                 turn.set_result(index, Brought::shown(turn.label.clone()));
             }
         }
+        let context = request.context();
+        if let Some(key) = context.output_key() {
+            let labels = StateLabels::of(context.state(), context, &reading.run, &self.settings);
+            let text = response.message().text();
+            labels.add_output(key, context.iteration() == 0, &text, &turn.label);
+        }
         let calls_before = calls_before(&id, &reading.messages);
         Book::of(request.context()).set_model_turn(&id, &turn, calls_before);
         Ok(Action::Continue)
@@ -208,9 +215,15 @@ fn note_sent(settings: &FlowSettings, request: &ModelRequest) -> Result<()> {
     {
         sum.add(&Sum::of(settings.callbacks.clone()));
     }
-    // Whoever has written the state, no label says it.
-    if request.shows_state() {
-        sum.add(&Sum::of(settings.callbacks.clone()));
+    if !request.shown_state().is_empty() {
+        let context = request.context();
+        let labels = StateLabels::of(context.state(), context, &reading.run, settings);
+        for key in request.shown_state() {
+            let label = labels.get(key);
+            sum.add(&Sum::of(
+                label.unwrap_or_else(|| settings.callbacks.clone()),
+            ));
+        }
     }
     sum.add(&label_of_tools(settings, request));
     note_read(request.context(), &sum.label);

@@ -52,7 +52,7 @@ impl<'a> CallResult<'a> {
     /// it, if it does not read it.
     pub(super) fn record(&self, response: &ToolResponse) -> Option<Vec<Part>> {
         let inside = noted_inside(self.request.context());
-        let call = self.checked.label();
+        let call = self.label_of_call();
         let whole = if self.is_of_callback(response) {
             Label::unknown()
         } else {
@@ -78,6 +78,48 @@ impl<'a> CallResult<'a> {
             ..Brought::shown(shown)
         });
         self.shown_media()
+    }
+
+    /// Returns the label of what decided the call, of its arguments, and of what it has read in the
+    /// state.
+    fn label_of_call(&self) -> Label {
+        let mut label = self.checked.label();
+        // What agents in it have read there has the label of what they say of it.
+        if !self.flow.is_agent
+            && let Some((trace, labels)) = self.checked.state_labels(self.request)
+        {
+            let read = trace.read();
+            let known = read
+                .iter()
+                .filter_map(|(key, value)| labels.of_value(key, value));
+            for known in known {
+                label = label.join(&known);
+            }
+        }
+        label
+    }
+
+    /// Records the labels of what the call has written into the state, as it ends.
+    pub(super) fn record_written(&self) {
+        let Some((trace, labels)) = self.checked.state_labels(self.request) else {
+            return;
+        };
+        let written = trace.written();
+        if written.is_empty() {
+            return;
+        }
+        let inside = noted_inside(self.request.context());
+        let label = self.label(&self.label_of_call(), inside.as_ref());
+        for key in &written {
+            if !trace.has_written_last(key) {
+                labels.join(key, &label);
+            } else if self.flow.is_agent {
+                // The tools of an agent have said what they write. Its callbacks have not.
+                labels.set_unknown(key, &label.join(&self.settings.callbacks));
+            } else {
+                labels.set(key, &label);
+            }
+        }
     }
 
     /// Records that the model reads words of the program alone.
@@ -176,8 +218,7 @@ impl<'a> CallResult<'a> {
             }
         }
         let without_parts = self.label_without_parts(call, inside);
-        let parts = self.flow.parts.iter().map(|(_, label)| label);
-        parts.fold(without_parts, |all, part| all.join(part))
+        without_parts.join(&self.flow.label_of_any())
     }
 
     /// Returns the label of the result where no part of it has another.

@@ -40,6 +40,8 @@ struct CallAround {
     index: usize,
     /// The label of what decided it and of all its arguments.
     label: Label,
+    /// The label of what it returns and writes, as far as it is known.
+    writes: Label,
 }
 
 /// The messages that an agent's model was sent in its last call, and their label: those of the next
@@ -140,18 +142,34 @@ impl FlowRun {
     }
 
     /// Records a tool call, for agents that work in it.
-    pub(super) fn begin_call(&self, message: &MessageId, index: usize, label: Label) {
+    pub(super) fn begin_call(
+        &self,
+        message: &MessageId,
+        index: usize,
+        label: Label,
+        writes: Label,
+    ) {
         let mut calls = lock(&self.calls);
         let mut running = calls.iter_mut();
         match running.find(|call| call.is(message, index)) {
             // A callback makes it again, with other arguments.
-            Some(call) => call.label = label,
+            Some(call) => (call.label, call.writes) = (label, writes),
             None => calls.push(CallAround {
                 message: message.clone(),
                 index,
                 label,
+                writes,
             }),
         }
+    }
+
+    /// Returns the label of what the tool calls that are being made return and write. `None` if
+    /// there are none.
+    pub(super) fn running(&self) -> Option<Label> {
+        let calls = lock(&self.calls);
+        let labels = calls.iter().map(|call| &call.writes);
+        let joined = labels.fold(Label::trusted(), |all, label| all.join(label));
+        (!calls.is_empty()).then_some(joined)
     }
 
     /// Removes a tool call that has ended.

@@ -12,6 +12,7 @@ mod questions;
 mod reader;
 mod replay;
 mod rules;
+mod state;
 mod variables;
 mod ways_in;
 
