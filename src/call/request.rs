@@ -199,8 +199,8 @@ pub trait Request: Clone + Send + Sync + 'static {
 
     /// Called with whether nothing is between the callbacks at the
     /// [edges](crate::callback::Bundle::edges_of_model) of this call. Does nothing by default.
-    fn set_bare(&mut self, is_bare: bool) {
-        let _ = is_bare;
+    fn set_direct(&mut self, is_direct: bool) {
+        let _ = is_direct;
     }
 
     /// Records the origin of a response of this call, and takes over from the response that it

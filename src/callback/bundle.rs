@@ -136,7 +136,7 @@ impl Bundle {
     ///
     /// Where no callback and no layer is between the two, the inner one is not asked, since it
     /// would see what the outer one sees: the request then
-    /// [says so](ModelRequest::is_bare), and the outer one does the work of both.
+    /// [says so](ModelRequest::is_direct), and the outer one does the work of both.
     #[must_use]
     pub fn edges_of_model(
         mut self,

@@ -95,7 +95,7 @@ impl<R: Request> LayerInner<R> {
         let bands = self.bands(request.context());
         let mut request = request;
         // Never left as it was: a model may pass its request on to another agent.
-        request.set_bare(bands.left_out.is_some());
+        request.set_direct(bands.left_out.is_some());
         let Bands { first, inner, .. } = bands;
         match first {
             None => reach(self.target_sight(), request, |request| {
@@ -253,7 +253,7 @@ impl<R: Request> Service<R> for LayerInner<R> {
         }
         let bands = self.bands(request.context());
         let mut request = request;
-        request.set_bare(bands.left_out.is_some());
+        request.set_direct(bands.left_out.is_some());
         let Bands { first, inner, .. } = bands;
         let ready = self.inner.take();
         self.inside(inner, ready).enter(first, request, true)

@@ -39,7 +39,7 @@ pub struct ModelRequest {
     /// The keys of the state whose values are in the instructions.
     pub(crate) shown_state: Option<Arc<[String]>>,
     /// Nothing is between the callbacks at the edges of the call.
-    is_bare: bool,
+    is_direct: bool,
     earlier: Earlier,
     attempts: Attempts,
 }
@@ -77,7 +77,7 @@ impl ModelRequest {
             after_replaces_all: false,
             is_answered_by_tool: false,
             shown_state: None,
-            is_bare: false,
+            is_direct: false,
             // Weak: a request that a callback keeps does not keep the serialised messages alive.
             earlier: written.into(),
             attempts: Attempts::in_stack(),
@@ -170,8 +170,8 @@ impl ModelRequest {
     /// request as the outer one leaves it, and what that sees next is the model's own answer or
     /// error.
     #[must_use]
-    pub fn is_bare(&self) -> bool {
-        self.is_bare
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
     }
 
     /// Replaces the system prompt; `None` removes it.
@@ -372,8 +372,8 @@ impl Request for ModelRequest {
         }
     }
 
-    fn set_bare(&mut self, is_bare: bool) {
-        self.is_bare = is_bare;
+    fn set_direct(&mut self, is_direct: bool) {
+        self.is_direct = is_direct;
     }
 
     fn mark_guarded(&self, response: &mut ModelResponse) {

@@ -7,15 +7,15 @@ use tower::layer::layer_fn;
 use tower::util::MapResponseLayer;
 use tower::{Service, ServiceBuilder, ServiceExt};
 use tower_agent::callback::{
-    Bundle, after_agent, after_model, after_tool, before_tool, on_tool_error,
+    Bundle, after_agent, after_model, after_tool, before_model, before_tool, on_tool_error,
 };
 use tower_agent::compat::Semantics;
 use tower_agent::model::BoxModel;
 use tower_agent::stream::{CallbackDecision, EventKind};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentResponse, Callback, Error, ErrorKind, Message, ModelRequest, ModelResponse,
-    Recovery, Result, ToolRequest, ToolResponse,
+    Action, Agent, AgentBuilder, AgentResponse, Callback, Error, ErrorKind, Message, ModelRequest,
+    ModelResponse, Recovery, Result, ToolRequest, ToolResponse,
 };
 
 use super::echo;
@@ -119,6 +119,55 @@ async fn a_response_that_an_outermost_callback_changes_keeps_its_origin() {
             "Done.",
             "no response of an `after` ends the run"
         );
+    }
+}
+
+/// Notes when it is asked, and whether nothing is between it and the other one.
+struct Edge(&'static str, Trace);
+
+impl Callback<ModelRequest> for Edge {
+    async fn before(&self, request: &mut ModelRequest) -> Result<Action<ModelResponse>> {
+        let Self(name, trace) = self;
+        trace.push(format!("{name} {}", request.is_direct()));
+        Ok(Action::Continue)
+    }
+}
+
+#[tokio::test]
+async fn the_inner_one_of_a_pair_is_asked_where_something_is_between() {
+    type Between = fn(AgentBuilder) -> AgentBuilder;
+    let between: [(&str, Between); 6] = [
+        ("outer true", |agent| agent),
+        ("outer false inner false", |agent| {
+            agent.on_model(before_model(|_| {}))
+        }),
+        ("outer false inner false", |agent| {
+            agent.model_layer(tower::layer::util::Identity::new())
+        }),
+        ("outer false inner false", |agent| {
+            agent.global_callbacks(Bundle::new().model_layer(tower::layer::util::Identity::new()))
+        }),
+        ("outer false inner false", |agent| {
+            agent.global_callbacks(Bundle::new().outermost_model(before_model(|_| {})))
+        }),
+        ("outer false inner false", |agent| {
+            agent.global_callbacks(Bundle::new().innermost_model(before_model(|_| {})))
+        }),
+    ];
+    for (number, (expected, between)) in between.into_iter().enumerate() {
+        for is_global in [true, false] {
+            let trace = Trace::default();
+            let edge = |name| Edge(name, trace.clone());
+            let pair = Bundle::new().edges_of_model(edge("outer"), edge("inner"));
+            let model = ScriptedModel::new([Turn::from_text("Done.")]);
+            let agent = between(Agent::builder(model));
+            let agent = match is_global {
+                true => agent.global_callbacks(pair),
+                false => agent.callbacks(pair),
+            };
+            agent.build().unwrap().run("?").await.unwrap();
+            assert_eq!(trace.take(), expected, "{number}, {is_global}");
+        }
     }
 }
 

@@ -185,17 +185,14 @@ impl<'a> Book<'a> {
         } = id
         {
             let key = self.trusted_key(conversation);
-            let found = |entry: Option<&Value>| trusted_turns::find(entry, *number).is_some();
-            let is_trusted_turn = self.state.read(&key, found);
+            // What is trusted is brought in a trusted turn, so that the key has an entry.
             let is_plain = brought.is_plain(&Label::trusted()) && bit(call) != 0;
-            if is_trusted_turn && is_plain {
-                let mark = |entry: &mut Value| trusted_turns::mark(entry, *number, bit(call));
-                // Another call may have taken the turn out meanwhile.
-                if self.state.update(key, mark) {
-                    return;
-                }
+            let mark = |entry: &mut Value| trusted_turns::mark(entry, *number, bit(call));
+            if is_plain && self.state.update(&key, mark) {
+                return;
             }
-            is_trusted_turn
+            let found = |entry: Option<&Value>| trusted_turns::find(entry, *number).is_some();
+            self.state.read(&key, found)
         } else {
             false
         };

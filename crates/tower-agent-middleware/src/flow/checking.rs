@@ -12,6 +12,7 @@ use tower_agent::tool::{ToolRequest, ToolResponse};
 
 use super::book::Book;
 use super::checked::{CallPlace, Checked};
+use super::declaration::ToolFlow;
 use super::label::Label;
 use super::question::{self, FlowAnswer};
 use super::resolve::{Resolver, UnknownReference};
@@ -94,7 +95,7 @@ impl Checking {
         };
         let violations = resolved.violations(&Book::of(request.context()));
         if violations.is_empty() {
-            return Ok(CheckOutcome::Decided(self.allow(request, checked)));
+            return Ok(CheckOutcome::Decided(Self::allow(request, checked, &flow)));
         }
         Ok(CheckOutcome::Broken(Box::new(Broken {
             checked,
@@ -115,7 +116,10 @@ impl Checking {
         let decision = self.decide(request, &checked, &violations);
         tell(request, &checked, &violations, &decision).await;
         Ok(match decision? {
-            None => self.allow(request, checked),
+            None => {
+                let flow = self.0.flow_of_call(request);
+                Self::allow(request, checked, &flow)
+            }
             Some(refusal) => Self::refuse(request, checked, &refusal),
         })
     }
@@ -158,8 +162,12 @@ impl Checking {
         }
     }
 
-    fn allow(&self, request: &mut ToolRequest, mut checked: Checked) -> Action<ToolResponse> {
-        checked.begin_call(&self.0.flow_of_call(request));
+    fn allow(
+        request: &mut ToolRequest,
+        mut checked: Checked,
+        flow: &ToolFlow,
+    ) -> Action<ToolResponse> {
+        checked.begin_call(flow);
         checked.trace = Some(request.trace_state());
         request.extensions_mut().insert(checked);
         Action::Continue

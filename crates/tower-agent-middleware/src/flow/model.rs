@@ -51,7 +51,7 @@ impl Callback<ModelRequest> for OutermostReading {
                 }
             }
         }
-        if request.is_bare() {
+        if request.is_direct() {
             note_sent(settings, request)?;
         }
         Ok(Action::Continue)
@@ -76,7 +76,7 @@ impl Callback<ModelRequest> for OutermostReading {
         // failed.
         let is_given = sent.is_none() || response.is_given();
         let is_replayed = sent.is_none() && response.origin() == Origin::Replay;
-        let known = if request.is_bare() {
+        let known = if request.is_direct() {
             reading.note_own_answer(response.message());
             Some(Label::trusted())
         } else {
@@ -143,7 +143,7 @@ impl Callback<ModelRequest> for OutermostReading {
         let reading = request.extensions().get::<Reading>();
         let is_own = reading.is_some_and(|reading| {
             let mut failures = lock(&reading.failures);
-            if request.is_bare() {
+            if request.is_direct() {
                 failures.push(error.to_string());
             }
             failures.contains(&error.to_string())

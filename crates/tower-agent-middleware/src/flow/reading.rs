@@ -21,7 +21,7 @@ pub(super) struct Reading {
     pub(super) guard: Arc<FlowSettings>,
     pub(super) run: Arc<FlowRun>,
     /// Nothing was between the guard and the model that it was made for.
-    is_bare: bool,
+    is_direct: bool,
     pub(super) messages: Messages,
     pub(super) instructions: TextAddress,
     pub(super) sum: Sum,
@@ -54,7 +54,7 @@ impl Reading {
         Ok(Self {
             guard: guard.clone(),
             run,
-            is_bare: request.is_bare(),
+            is_direct: request.is_direct(),
             messages: messages.clone(),
             instructions: TextAddress::of(request.instructions()),
             sum,
@@ -71,7 +71,7 @@ impl Reading {
 
     /// Records an answer that is the model's own, if others than the caller may ask.
     pub(super) fn note_own_answer(&self, message: &Message) {
-        if !self.is_bare {
+        if !self.is_direct {
             self.note_answer(message, Label::trusted());
         }
     }

@@ -202,3 +202,63 @@ async fn what_is_no_json_is_refused() {
     let status = send("text/plain", "{}").await.unwrap().status();
     assert_eq!(status.as_u16(), 415);
 }
+
+/// Returns the places of all values in a body, as JSON pointers.
+fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+    let inside: Vec<(String, &Value)> = match value {
+        Value::Object(entries) => entries
+            .iter()
+            .map(|(key, value)| (key.clone(), value))
+            .collect(),
+        Value::Array(items) => {
+            let items = items.iter().enumerate();
+            items
+                .map(|(index, value)| (index.to_string(), value))
+                .collect()
+        }
+        _ => Vec::new(),
+    };
+    for (step, value) in inside {
+        let place = format!("{at}/{step}");
+        places(value, &place, found);
+        found.push(place);
+    }
+}
+
+#[tokio::test]
+async fn nothing_that_a_client_says_multiplies_or_is_a_fault_of_the_gateway() {
+    let address = start(mocks().await, 1_000_000).await;
+    let mut all = Vec::new();
+    places(&whole(), "", &mut all);
+    let long = "x".repeat(1 << 16);
+    let values = [
+        json!(""),
+        json!(long),
+        json!("\u{0}\u{202e}\u{feff}\u{1b}[31m\r\ndata: x\n\n"),
+        json!(i64::MIN),
+        json!(u64::MAX),
+        json!(f64::MAX),
+        json!(null),
+        json!(true),
+        json!([]),
+        json!(vec!["x"; 3_000]),
+        json!({ "type": long }),
+    ];
+    let mut broken = Vec::new();
+    for place in &all {
+        for (number, value) in values.iter().enumerate() {
+            let mut body = whole();
+            *body.pointer_mut(place).unwrap() = value.clone();
+            let response = post(&address, &body).await;
+            let status = response.status();
+            let length = response.bytes().await.unwrap().len();
+            // A refusal may quote what it refuses once.
+            let most = 2 * body.to_string().len() + 4096;
+            if status.is_server_error() || length > most {
+                broken.push(format!("{place}, value {number}: {status}, {length} bytes"));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert_eq!(post(&address, &whole()).await.status().as_u16(), 200);
+}

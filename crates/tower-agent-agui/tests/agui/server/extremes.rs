@@ -128,7 +128,8 @@ const IDS: [(&str, usize); 9] = [
     ("id of a result alone", 8192),
 ];
 
-fn values() -> Vec<Value> {
+/// Values that a client might say anywhere.
+pub(crate) fn values() -> Vec<Value> {
     let long = "x".repeat(1 << 20);
     vec![
         json!(""),

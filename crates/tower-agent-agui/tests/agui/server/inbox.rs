@@ -19,6 +19,7 @@ use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_middleware::approval::{Approval, Decision};
 
 use super::approver::{Page, Refunds, agent, answer, questions, support, wants, without_time};
+use super::extremes::values;
 
 /// Roles come from a header here, which a program of your own must not do.
 fn service<I: Inbox>(inbox: I) -> InboxService<I> {
@@ -379,4 +380,114 @@ async fn an_answer_counts_for_what_was_shown_and_for_who_may_give_it() {
         .unwrap()
         .await;
     assert_eq!(*refunds.lock().unwrap(), [900_000]);
+}
+
+/// A body of an answer in which a value stands in one field.
+type Field = (&'static str, fn(&Value, Value) -> Value);
+
+const FIELDS: [Field; 6] = [
+    ("app", |question, value| in_key(question, "app", value)),
+    ("user", |question, value| in_key(question, "user", value)),
+    ("id of the conversation", |question, value| {
+        in_key(question, "id", value)
+    }),
+    (
+        "key",
+        |question, value| json!({ "key": value, "id": question["id"], "answer": true }),
+    ),
+    (
+        "id",
+        |question, value| json!({ "key": question["key"], "id": value, "answer": true }),
+    ),
+    (
+        "answer",
+        |question, value| json!({ "key": question["key"], "id": question["id"], "answer": value }),
+    ),
+];
+
+fn in_key(question: &Value, field: &str, value: Value) -> Value {
+    let mut key = question["key"].clone();
+    key[field] = value;
+    json!({ "key": key, "id": question["id"], "answer": { "approved": true } })
+}
+
+#[tokio::test]
+async fn nothing_that_staff_says_multiplies_or_is_a_fault_of_the_server() {
+    let model = ScriptedModel::new([wants(5), Turn::from_text("You have it back.")]);
+    let refunds = Refunds::default();
+    let server = AgUi::new(agent(&model, &refunds));
+    Page::new("ada").says(&server, "I want my money back.");
+    let service = service(server.clone());
+    let question = list(&service, "support", "").await.body["questions"][0].take();
+    let mut broken = Vec::new();
+    let mut look = |place: &str, number: usize, reply: &Reply| {
+        let length = reply.body.to_string().len();
+        if !reply.status.is_client_error() || length > 4096 {
+            broken.push(format!(
+                "{place}, value {number}: {}, {length} bytes",
+                reply.status
+            ));
+        }
+    };
+    for (number, value) in values().into_iter().enumerate() {
+        for (field, build) in FIELDS {
+            let body = build(&question, value.clone()).to_string();
+            let reply = post(&service, "support", body).await;
+            // The application of this server has no name, as its key says.
+            if field != "app" || value != "" {
+                look(field, number, &reply);
+            }
+        }
+    }
+    for (number, after) in ["x", "bnVsbA", "W10", &"W".repeat(1 << 14)]
+        .into_iter()
+        .enumerate()
+    {
+        let reply = list(&service, "support", &format!("after={after}")).await;
+        look("after", number, &reply);
+    }
+    for (number, limit) in ["-1", "1e9", "99999999999999999999", "x"]
+        .into_iter()
+        .enumerate()
+    {
+        let reply = list(&service, "support", &format!("limit={limit}")).await;
+        look("limit", number, &reply);
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    for limit in ["0", "4294967295"] {
+        let listed = list(&service, "support", &format!("limit={limit}")).await;
+        assert_eq!(listed.body["questions"].as_array().map(Vec::len), Some(1));
+    }
+    // A name of somebody who does not exist is none of a fault either.
+    let long = "x".repeat(1 << 14);
+    for query in [format!("agent={long}"), format!("role={long}")] {
+        let listed = list(&service, "support", &query).await;
+        let length = listed.body.to_string().len();
+        assert!(
+            !listed.status.is_server_error() && length < 4096,
+            "{length}"
+        );
+    }
+    // Nothing of that has counted as an answer.
+    assert_eq!(*refunds.lock().unwrap(), [0; 0]);
+    let approved = answering(&question, json!({ "approved": true }));
+    let reply = post(&service, "support", approved).await;
+    assert_eq!(reply.status, StatusCode::ACCEPTED);
+}
+
+#[tokio::test]
+async fn the_names_of_a_conversation_are_bounded() {
+    let service = service(AgUi::new(agent(
+        &ScriptedModel::new([]),
+        &Refunds::default(),
+    )));
+    for (field, most) in [("user", 512), ("id", 1024)] {
+        for length in [most, most + 1] {
+            let question = json!({ "key": { "app": "", "user": "ada", "id": "t" }, "id": "q" });
+            let body = in_key(&question, field, json!("x".repeat(length))).to_string();
+            let reply = post(&service, "support", body).await;
+            let refused = if length > most { "invalid" } else { "not_open" };
+            assert_eq!(code(&reply).1, refused, "{field}: {length}: {}", reply.body);
+        }
+    }
 }

@@ -11,6 +11,7 @@ use tower_agent::callback::{
     after_agent, after_model, before_agent, before_model, before_tool, on_agent_error,
     on_model_error, on_tool_error, wrap_agent, wrap_model,
 };
+use tower_agent::compat::Semantics;
 use tower_agent::message::{ToolCall, ToolResult};
 use tower_agent::tool::{ToolDeclaration, ToolSet};
 use tower_agent::{
@@ -31,7 +32,7 @@ macro_rules! points {
             $($point,)*
         }
 
-        const POINTS: [Point; 44] = [$(Point::$point,)*];
+        const POINTS: [Point; 46] = [$(Point::$point,)*];
     };
 }
 
@@ -76,6 +77,8 @@ points! {
     StateInInstructions,
     StateInMessage,
     StateInTool,
+    StateInTrustedTool,
+    StateInTemplate,
     Remembered,
     LookedBack,
     // What a client or a program sends.
@@ -244,7 +247,14 @@ impl Point {
 
     /// Returns whether the content comes by the state.
     fn writes(self) -> bool {
-        matches!(self, StateInInstructions | StateInMessage | StateInTool)
+        matches!(
+            self,
+            StateInInstructions
+                | StateInMessage
+                | StateInTool
+                | StateInTrustedTool
+                | StateInTemplate
+        )
     }
 
     /// Returns the calls by which the content comes to a model.
@@ -266,8 +276,10 @@ impl Point {
                 });
                 vec![own, ("ask_about".to_owned(), asked)]
             }
-            StateInInstructions | StateInMessage => vec![read("writes"), read("today")],
-            StateInTool => vec![read("writes"), own],
+            StateInInstructions | StateInMessage | StateInTemplate => {
+                vec![read("writes"), read("today")]
+            }
+            StateInTool | StateInTrustedTool => vec![read("writes"), own],
             LookedBack => {
                 let named = json!({ "name": "m1.0" });
                 vec![own, ("look_back".to_owned(), named)]
@@ -445,7 +457,10 @@ fn put(point: Point, host: Host, seen: &Seen) -> Host {
                     .push(Message::user(found.to_string()));
             }
         })),
-        StateInTool => {
+        StateInTemplate => builder
+            .instructions("You know: {found?}")
+            .semantics(Semantics::adk_python()),
+        StateInTool | StateInTrustedTool => {
             let reads = Tool::function_with(own, "", async |_: Value, call: ToolRequest| {
                 call.context().state().get("found").unwrap_or_default()
             });
@@ -551,6 +566,8 @@ fn flow_of(case: &Case, seen: &Seen) -> Flow {
     for point in POINTS {
         let declared = match point {
             Shown | Asked => ToolFlow::source().hidden(),
+            // What it returns is what the state has.
+            StateInTrustedTool => ToolFlow::trusted(),
             _ => ToolFlow::source(),
         };
         flow = flow.tool(point.tool(), declared);
