@@ -284,9 +284,10 @@ impl Flow {
     }
 
     /// Sets the label of what callbacks and layers add to a request of an agent or a model, or
-    /// change in it, of what they answer in place of either, and of the tasks of teams. Defaults to
-    /// [`Label::unknown`], since a callback may add a document that it has found. Set
-    /// [`Label::trusted`] if your callbacks add the program's own words alone.
+    /// change in it, of what they answer in place of either, of what they write into the state, and
+    /// of the tasks of teams. Defaults to [`Label::unknown`], since a callback may add a document
+    /// that it has found. Set [`Label::trusted`] if your callbacks add the program's own words
+    /// alone.
     ///
     /// The guards of this crate say themselves what they add. The context that a page sends over
     /// AG-UI is added by a callback as well: an agent behind AG-UI that trusts its callbacks trusts
