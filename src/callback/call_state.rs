@@ -13,6 +13,7 @@ use super::position::Position;
 use super::probe::WrapperCall;
 use super::rules::CallbackRules;
 use crate::call::Request;
+use crate::context::ConversationId;
 use crate::error::{CallSite, Error, ErrorKind, Result};
 use crate::stream::{CallbackDecision, CallbackNote, EventKind};
 
@@ -75,6 +76,27 @@ impl<R: Request> CallState<R> {
         &self.callbacks[index]
     }
 
+    /// Writes a decision to the log that changes what happens.
+    pub(super) fn log(&self, index: usize, hook: &'static str, decision: &CallbackDecision) {
+        if matches!(
+            decision,
+            CallbackDecision::Continue | CallbackDecision::Propagate
+        ) {
+            return;
+        }
+        let context = self.request.context();
+        let conversation = context.extensions().get::<ConversationId>();
+        tracing::debug!(
+            run_id = context.run_id(),
+            conversation = conversation.map(ConversationId::as_str),
+            call = %CallSite::of(&self.request),
+            callback = %name(self.at(index).get()),
+            hook,
+            ?decision,
+            "callback decided"
+        );
+    }
+
     /// Tells of a hook's decision; before the call, it then waits for the consumer.
     //
     // Not an async fn, which would store the event, and have room for the wait twice: that of every
@@ -83,7 +105,7 @@ impl<R: Request> CallState<R> {
         &self,
         index: usize,
         hook: &'static str,
-        decision: Result<CallbackDecision, &Error>,
+        decision: CallbackDecision,
     ) -> OptionFuture<impl Future> {
         let context = self.request.context();
         let tool_call = context.tool_call_message();
@@ -99,8 +121,7 @@ impl<R: Request> CallState<R> {
                 .scope()
                 .tally
                 .failed_attempts(R::CALL, context.own_tool_call()),
-            // Not the error itself: a callback outside may hide its text.
-            decision: decision.unwrap_or_else(|error| CallbackDecision::Failed(error.kind())),
+            decision,
             reasons: wrapper.map_or_else(Vec::new, |carried| carried.new_reasons()),
         };
         let note = EventKind::Callback(Arc::new(note));
@@ -161,6 +182,18 @@ impl<R: Request> CallState<R> {
             .endings()
             .latch::<R>(&error, hook == "after");
         error
+    }
+}
+
+/// Returns a decision for those who are told of it.
+pub(super) fn decided<T>(decision: &Result<T>) -> CallbackDecision
+where
+    for<'a> CallbackDecision: From<&'a T>,
+{
+    match decision {
+        Ok(decision) => decision.into(),
+        // Not the error itself: a callback outside may hide its text.
+        Err(error) => CallbackDecision::Failed(error.kind()),
     }
 }
 

@@ -42,7 +42,7 @@ use std::time::Duration;
 use tower::Service;
 
 use super::action::{Action, Outcome, Recovery};
-use super::call_state::CallState;
+use super::call_state::{CallState, decided};
 use super::hook::Hook;
 use super::hook_set::HookSet;
 use super::list::Callbacks;
@@ -59,7 +59,7 @@ use crate::context::RunContext;
 use crate::error::{BoxError, CallSite, Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
 use crate::panic::catch;
-use crate::stream::{CallbackDecision, NextAttempt};
+use crate::stream::NextAttempt;
 
 // Around the bands.
 
@@ -663,13 +663,10 @@ impl<R: Request> CallState<R> {
             if !is_watched && !may_hold && matches!(decision, Ok(Action::Continue)) {
                 continue;
             }
+            let decided = decided(&decision);
+            self.log(index, "before", &decided);
             if is_watched {
-                self.show(
-                    index,
-                    "before",
-                    decision.as_ref().map(CallbackDecision::from),
-                )
-                .await;
+                self.show(index, "before", decided).await;
             }
             if may_hold {
                 self.hold(index, &decision);
@@ -716,13 +713,10 @@ impl<R: Request> CallState<R> {
             let is_guard = callback.guards();
             let callback = callback.get();
             let decision = Hook::new(|| callback.on_error(request, &error)).await;
+            let decided = decided(&decision);
+            self.log(index, "on_error", &decided);
             if is_watched {
-                self.show(
-                    index,
-                    "on_error",
-                    decision.as_ref().map(CallbackDecision::from),
-                )
-                .await;
+                self.show(index, "on_error", decided).await;
             }
             match decision {
                 Ok(Recovery::Propagate) => {}
@@ -791,13 +785,10 @@ impl<R: Request> CallState<R> {
             if !is_watched && matches!(decision, Ok(Action::Continue)) {
                 continue;
             }
+            let decided = decided(&decision);
+            self.log(index, "after", &decided);
             if is_watched {
-                self.show(
-                    index,
-                    "after",
-                    decision.as_ref().map(CallbackDecision::from),
-                )
-                .await;
+                self.show(index, "after", decided).await;
             }
             match decision {
                 Ok(Action::Continue) => {}

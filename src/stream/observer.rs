@@ -123,8 +123,8 @@ impl Observer {
     /// [`WrapperNote`](super::WrapperNote). Wrappers that passed a call on as it was are left out.
     ///
     /// It shows the stacks of agents: callbacks and layers of theirs, of bundles and of the run.
-    /// What is inside a model, such as layers that were put around it before, is a part of the
-    /// model. Calls that are not watched by such an observer pay nothing for it.
+    /// What is inside a model or a tool, such as [a tool's own layers](crate::Tool::layer), is a
+    /// part of it. Calls that are not watched by such an observer pay nothing for it.
     ///
     /// ```
     /// use futures::StreamExt;

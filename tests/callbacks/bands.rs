@@ -4,10 +4,13 @@ use tower_agent::callback::{
     CallbackRules, Remaining, after_model, before_model, before_tool, on_model_error,
 };
 use tower_agent::compat::CallbackSemantics;
+use tower_agent::context::ConversationId;
+use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Callbacks, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery,
-    ToolRequest, ToolResponse,
+    Action, Agent, AgentRequest, Callbacks, Error, ErrorKind, Message, ModelRequest, ModelResponse,
+    Recovery, Tool, ToolRequest, ToolResponse,
 };
+use tracing::Level;
 use tracing::instrument::WithSubscriber;
 
 use test_support::trace::Trace;
@@ -188,4 +191,59 @@ async fn a_response_that_does_not_count_is_warned_of() {
         warning.contains("tool") && warning.contains("before"),
         "{warning}"
     );
+}
+
+/// With the run, its conversation, the call and the callback, and without the text of an error.
+#[tokio::test]
+async fn decisions_that_change_what_happens_are_in_the_log() {
+    let lines = Traces::down_to(Level::DEBUG);
+    let turns = [
+        Turn::error(fails("busy")),
+        Turn::tool("look", serde_json::json!({})),
+        Turn::from_text("It rains."),
+    ];
+    let agent = Agent::builder(ScriptedModel::new(turns))
+        .tool(Tool::function(
+            "look",
+            "Looks.",
+            |_: serde_json::Value| "rain",
+        ))
+        .on_model(before_model(|_| ()).named("idle"))
+        .on_model(on_model_error(|_, _| Recovery::Retry).named("again"))
+        .on_tool(
+            before_tool(|_| Err::<(), _>(Error::new(ErrorKind::Denied, "a secret")))
+                .named("closed"),
+        )
+        .build()
+        .unwrap();
+    let request = AgentRequest::new("?")
+        .with_run_id("run 1")
+        .with_extension(ConversationId::new("chat 7"));
+    let run = agent.run(request).with_subscriber(lines.clone());
+    run.await.unwrap();
+    let of_decisions = |line: &String| line.contains("callback decided");
+    let decided: Vec<_> = lines.take().into_iter().filter(of_decisions).collect();
+    let [again, closed] = &decided[..] else {
+        panic!("{decided:?}");
+    };
+    for part in [
+        "again",
+        "on_error",
+        "Retry",
+        "run 1",
+        "chat 7",
+        "model call",
+    ] {
+        assert!(again.contains(part), "{part}: {again}");
+    }
+    for part in [
+        "closed",
+        "before",
+        "Failed(Denied)",
+        "run 1",
+        "tool call `look`",
+    ] {
+        assert!(closed.contains(part), "{part}: {closed}");
+    }
+    assert!(!closed.contains("secret"), "{closed}");
 }

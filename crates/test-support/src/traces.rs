@@ -6,27 +6,38 @@ use std::sync::{Arc, LazyLock, Mutex};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::NoSubscriber;
-use tracing::{Dispatch, Event, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 /// Another subscriber. With one alone, `tracing` asks that of the thread which comes first to an
 /// event whether anybody wants it, and a thread of another test has none.
 static OTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
 
-/// The fields of what these crates tell `tracing`, one text for each event. Clones share it.
+/// The fields of what these crates tell `tracing`, one text for each event: of warnings and errors,
+/// or [down to](Self::down_to) another level. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Traces(Arc<Mutex<Vec<String>>>);
+pub struct Traces {
+    texts: Arc<Mutex<Vec<String>>>,
+    level: Level,
+}
 
 impl Default for Traces {
     fn default() -> Self {
-        LazyLock::force(&OTHER);
-        Self(Arc::default())
+        Self::down_to(Level::WARN)
     }
 }
 
 impl Traces {
+    pub fn down_to(level: Level) -> Self {
+        LazyLock::force(&OTHER);
+        Self {
+            texts: Arc::default(),
+            level,
+        }
+    }
+
     /// Takes all texts so far.
     pub fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        std::mem::take(&mut self.texts.lock().unwrap())
     }
 }
 
@@ -40,7 +51,7 @@ impl Visit for Fields {
 
 impl Subscriber for Traces {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("tower_agent")
+        metadata.target().starts_with("tower_agent") && *metadata.level() <= self.level
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -54,7 +65,10 @@ impl Subscriber for Traces {
     fn event(&self, event: &Event<'_>) {
         let mut fields = Fields(String::new());
         event.record(&mut fields);
-        self.0.lock().unwrap().push(fields.0.trim_end().to_owned());
+        self.texts
+            .lock()
+            .unwrap()
+            .push(fields.0.trim_end().to_owned());
     }
 
     fn enter(&self, _: &Id) {}

@@ -96,7 +96,10 @@ async fn each_layer_that_has_nothing_to_do_is_idle() {
         |agent| agent.model_layer(layer_fn(|model: Inner| Pool::new([("a", model)]))),
         |agent| agent.on_model(LoopGuard::new()),
         |agent| agent.on_model(ContextWindow::new(100_000)),
-        |agent| agent.on_tool(Approval::of_tools(["pay"])),
+        |agent| {
+            let pay = Tool::function("pay", "Pays.", |_: ()| "");
+            agent.tool(pay).on_tool(Approval::of_tools(["pay"]))
+        },
         |agent| agent.callbacks(Budget::new(Limits::new().model_calls(9))),
         |agent| agent.callbacks(Flow::new().tool("look", ToolFlow::trusted())),
         |agent| agent.callbacks(Redact::new([Detector::secret()]).unwrap()),
@@ -168,17 +171,14 @@ async fn layers_that_drop_or_do_not_make_a_call() {
     let trips = |agent: AgentBuilder| {
         agent.model_layer(Guardrail::before(|_| async { Verdict::trip("no") }))
     };
-    assert_eq!(
-        seen(one, trips).await,
-        ["model 2: failed: guardrail tripped"]
-    );
+    assert_eq!(seen(one, trips).await, ["model 2: failed: denied"]);
     let trips = |agent: AgentBuilder| {
         agent.model_layer(Guardrail::after(|_, _| async { Verdict::trip("no") }))
     };
     let seen_of = seen(one, trips).await;
     assert_eq!(
         seen_of,
-        ["model 2: turned a response into an error: guardrail tripped"]
+        ["model 2: turned a response into an error: denied"]
     );
 
     let limited = |agent: AgentBuilder| {
@@ -188,7 +188,7 @@ async fn layers_that_drop_or_do_not_make_a_call() {
         agent.model_layer(limit)
     };
     let seen_of = seen(looks, limited).await;
-    assert_eq!(seen_of, ["model 2: failed: rate limited"]);
+    assert_eq!(seen_of, ["model 2: failed: overloaded"]);
 
     // Equal calls: the second is answered by the first.
     let seen_of = seen(
@@ -228,8 +228,7 @@ async fn callbacks_that_block_a_call() {
         agent.callbacks(Budget::new(Limits::new().model_calls(1)))
     });
     let seen_of = seen_of.await;
-    assert_eq!(seen_of.len(), 1, "{seen_of:?}");
-    assert!(seen_of[0].contains("model 0: failed: "), "{seen_of:?}");
+    assert_eq!(seen_of, ["model 2: failed: budget exceeded"]);
 
     let twice = || {
         vec![
@@ -254,7 +253,7 @@ async fn callbacks_that_change_a_call() {
     let seen_of = seen(looks, |agent| {
         agent.callbacks(Redact::new([Detector::email()]).unwrap())
     });
-    assert_eq!(seen_of.await, ["tool 0: changed the response's value"]);
+    assert_eq!(seen_of.await, ["tool 2: changed the response's value"]);
 
     let seen_of = seen(
         || vec![says("Mail ada@example.org")],
