@@ -4,9 +4,7 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderName, Request, Response, StatusCode};
 use serde_json::json;
-
-/// The names under which a browser on this machine reaches the server.
-const NAMES: [&str; 2] = ["127.0.0.1", "localhost"];
+use tower_agent::serve::{is_loopback_host, is_own_origin};
 
 /// Rejects requests for another host and requests from pages of other origins.
 ///
@@ -19,18 +17,16 @@ pub(crate) fn is_local(
 ) -> impl Fn(&mut Request<Body>) -> Result<(), Response<Body>> + Clone + Send + Sync + 'static {
     move |request| {
         let headers = request.headers();
-        let is_own = |host: &str| NAMES.iter().any(|name| is_at(host, name, port));
+        let is_own = |host: &str| is_loopback_host(host, Some(port));
         let target = request.uri().authority();
         let host = the_only(headers, &HOST).filter(|host| is_own(host));
         let Some(host) = host.filter(|_| target.is_none_or(|target| is_own(target.as_str())))
         else {
             return Err(refusal(&format!(
-                "only http://{}:{port} is served here",
-                NAMES[0]
+                "only http://127.0.0.1:{port} is served here"
             )));
         };
-        let origin = format!("http://{host}");
-        let is_elsewhere = |from: &[u8]| !from.eq_ignore_ascii_case(origin.as_bytes());
+        let is_elsewhere = |from: &[u8]| !is_own_origin(from, "http", host);
         if headers
             .get_all(ORIGIN)
             .iter()
@@ -51,12 +47,6 @@ fn the_only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     } else {
         first.to_str().ok()
     }
-}
-
-/// Returns whether `host` is `name:port`. Browsers omit port 80.
-fn is_at(host: &str, name: &str, port: u16) -> bool {
-    host.eq_ignore_ascii_case(&format!("{name}:{port}"))
-        || (port == 80 && host.eq_ignore_ascii_case(name))
 }
 
 fn refusal(message: &str) -> Response<Body> {
