@@ -22,7 +22,7 @@ use crate::conversation::CallName;
 use crate::error::{Error, ErrorKind, Interrupt, Resolution, Result};
 use crate::message::{Message, MessageId, Usage};
 use crate::state::State;
-use crate::stream::{EventEmitter, EventKind, EventStream, Listeners};
+use crate::stream::{EventEmitter, EventKind, EventStream, Invocation, Listeners};
 
 /// The run that a call belongs to. A cheap handle, read-only except for three places for data:
 ///
@@ -137,6 +137,13 @@ impl RunContext {
     #[must_use]
     pub fn path(&self) -> &str {
         &self.scope.node.path
+    }
+
+    /// Returns the agent that makes this call as the [events](crate::stream::Event) of the run name
+    /// it, for code that adds to what an observer is told. `None` if nobody is told anything.
+    #[must_use]
+    pub fn invocation(&self) -> Option<&Arc<Invocation>> {
+        self.listeners().invocation()
     }
 
     /// Returns the number of model calls before this turn: 0 at the first.

@@ -5,7 +5,7 @@ use futures_util::future::OptionFuture;
 
 use super::consumer_wait::ConsumerWait;
 use super::emitter::EventEmitter;
-use super::event::EventKind;
+use super::event::{EventKind, Invocation};
 use super::observed::{Observed, ObservedRun};
 use super::observer::Observer;
 use crate::conversation::CallName;
@@ -60,6 +60,13 @@ impl Listeners {
     pub(crate) fn asked_about_wrappers(&self) -> Option<&Observed> {
         let observed = self.observed.as_ref();
         observed.filter(|observed| observed.asks_about_wrappers())
+    }
+
+    /// Returns the agent as they see it, if there is anybody.
+    pub(crate) fn invocation(&self) -> Option<&Arc<Invocation>> {
+        let streamed = self.emitter.as_ref().map(EventEmitter::invocation);
+        // Where there are both, they name the agent alike.
+        streamed.or_else(|| self.observed.as_ref().map(Observed::invocation))
     }
 
     /// Returns a counter of the time that the run waits for its consumer from now on.

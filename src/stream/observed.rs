@@ -88,6 +88,10 @@ impl Observed {
         })))
     }
 
+    pub(crate) fn invocation(&self) -> &Arc<Invocation> {
+        &self.0.invocation
+    }
+
     /// Tells the observers of the results of tool calls.
     pub(crate) fn tell_results<'a>(
         &self,
