@@ -28,6 +28,7 @@
 //! | [`tower-agent-restate`](https://docs.rs/tower-agent-restate) | durable runs over several machines, with Restate |
 //! | [`tower-agent-mcp`](https://docs.rs/tower-agent-mcp) | tools of MCP servers, and agents served as MCP servers |
 //! | [`tower-agent-policy`](https://docs.rs/tower-agent-policy) | rules of a business as data, in Cedar, decided at each tool call |
+//! | [`tower-agent-console`](https://docs.rs/tower-agent-console) | a page that shows what agents did, in the application's own server |
 //! | [`tower-agent-otel`](https://docs.rs/tower-agent-otel) | OpenTelemetry spans and metrics of runs, by the GenAI conventions |
 //!
 //! ```

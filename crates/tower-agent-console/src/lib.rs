@@ -1,0 +1,121 @@
+//! A console: what agents did, and which part of their stacks did it, on a page in the
+//! application's own server.
+//!
+//! ```text
+//! Console::watch(): Bundle                    what agents have, so that their runs are kept
+//! Console::into_service(..): ConsoleService   Service<http::Request<B>>, below any path
+//! ```
+//!
+//! ```
+//! use axum::Router;
+//! use tower_agent::testing::{ScriptedModel, Turn};
+//! use tower_agent::Agent;
+//! use tower_agent_console::{Console, Operator};
+//!
+//! /// Inserted by a layer that has verified a session.
+//! #[derive(Clone)]
+//! struct Staff(String);
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), tower_agent::BoxError> {
+//! # let model = ScriptedModel::new([Turn::from_text("Good day.")]);
+//! let console = Console::new();
+//! let agent = Agent::builder(model).global_callbacks(console.watch()).build()?;
+//! console.explain(&agent);
+//!
+//! let operators = |parts: &http::request::Parts| {
+//!     let staff = parts.extensions.get::<Staff>()?;
+//!     Some(Operator::new(staff.0.clone()))
+//! };
+//! let app: Router = Router::new().nest_service("/console", console.into_service(operators));
+//! # drop(app);
+//! agent.run("Hello.").await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `cargo run -p console` shows it with a fleet of agents, without a key.
+//!
+//! # The page
+//!
+//! | view | shows |
+//! |---|---|
+//! | runs | agent, status, error, time, tokens, calls, who decided, user; those that run change as they go |
+//! | a run | its agents, turns, model and tool calls as a tree over time; of each call what stands around it, what each callback decided, the attempts that reached the model or the tool, and the texts, if they are recorded |
+//! | agents | what is around the calls of the agents that [`explain`](Console::explain) has named, also without a run |
+//! | inbox | with the feature `inbox`: the questions that wait in stored conversations, answered there, and who has answered which |
+//!
+//! It is plain HTML, CSS and modules, in this crate; it loads nothing from elsewhere. All addresses
+//! are relative, so it works at `/console` and `/console/`, below any other path, and behind a
+//! proxy that strips one. What is looked at stands in the address of the page.
+//!
+//! # What is kept, and who sees it
+//!
+//! In memory, [1,000 runs](Console::max_runs) in [64 MiB](Console::max_bytes); the oldest go first.
+//!
+//! | | is kept | is seen by |
+//! |---|---|---|
+//! | the runs' ids, times, agents, turns, calls, tokens, attempts, names of tools and callbacks, decisions, kinds of errors, roles that are waited for, who has answered a question about a call | always | every operator |
+//! | the id of the conversation | if the run [has one](tower_agent::context::ConversationId) | every operator |
+//! | the user | with [`user_id`](Console::user_id) | as a hash by every operator, the same for all runs of this console; in the clear by those who [see users](Operator::sees_users) |
+//! | messages, instructions, arguments, results, values of the application's own events, texts of errors | with [`record_content`](Console::record_content), up to 64 KiB a text | operators who [see content](Operator::sees_content) |
+//! | the questions that wait, with what is asked about and whose conversation it is | not here | operators with the [role](Operator::answers_as) of the question |
+//! | who has answered which question, when, with which result | always, and as a line of the program's log | every operator |
+//! | state, private state, extensions, headers, keys, sealed values, metadata, bytes and addresses of media, parts that are a provider's own | never | nobody |
+//!
+//! Names are no content: a tool's name that a model has made up is kept, up to 128 bytes. Content
+//! is as it is outside all callbacks of the agent: register [`Redact`] for the tree as well, and it
+//! hides from here what it hides from everybody. It does not cover events that tools emit.
+//!
+//! [`Redact`]: https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/redact
+//!
+//! # Who may ask
+//!
+//! Whoever the application's own function says to be an [`Operator`]; everybody else is refused
+//! everything, the page included. Whatever the operator may do, a request that a browser sends from
+//! the page of another site is refused, by its `Sec-Fetch-Site` or its `Origin`; a link from there
+//! to the page works.
+//!
+//! [`into_local_service`](Console::into_local_service) is for a developer's machine: it asks for no
+//! operator, and answers to loopback names alone.
+//!
+//! # Whom it costs what
+//!
+//! A run never waits. What it tells goes into two queues of 16,384 places, from which a thread of
+//! the console's own takes it; a request takes in what is there first, so that it shows all that
+//! was told before it. Texts are left out before anything else is, and what was left out is
+//! counted, and shown.
+//!
+//! Live views have no queues: a reader is told the present state of what has changed since it was
+//! told last, at most ten times a second. So one that is slow, or was away, misses nothing, and one
+//! that takes nothing for a minute is let go. [`close`](Console::close) ends them, for a server
+//! that shuts down.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// Tests and examples may; the library may not.
+#![cfg_attr(
+    not(test),
+    warn(clippy::expect_used, clippy::panic, clippy::unwrap_used)
+)]
+
+#[cfg(feature = "inbox")]
+mod audit;
+mod collect;
+mod console;
+mod content;
+mod lock;
+mod note;
+mod operator;
+mod record;
+mod service;
+mod store;
+mod watch;
+
+pub use self::console::Console;
+pub use self::operator::Operator;
+pub use self::service::{Body, ConsoleService, ResponseFuture};
+
+/// The README's example, so that it compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,92 @@
+//! What the layers tell beside the observer: calls with their begin and end, and whose a run is.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tower_agent::call::Attempted;
+
+use crate::record::Content;
+
+/// Something that a layer has seen.
+pub(crate) struct Note {
+    /// The run's id.
+    pub(crate) run: Arc<str>,
+    /// The id of the invocation of the agent.
+    pub(crate) agent: Arc<str>,
+    pub(crate) at: SystemTime,
+    pub(crate) what: What,
+}
+
+pub(crate) enum What {
+    /// An outermost agent is called.
+    About {
+        user: Option<Arc<str>>,
+        conversation: Option<Arc<str>>,
+    },
+    /// A call begins, which the layers give this number.
+    Begun {
+        number: u64,
+        turn: u32,
+        call: Call,
+        input: Option<Box<str>>,
+    },
+    Ended {
+        number: u64,
+        end: Ended,
+    },
+}
+
+pub(crate) enum Call {
+    Model {
+        is_streamed: bool,
+    },
+    Tool {
+        id: Option<Arc<str>>,
+        name: Arc<str>,
+    },
+}
+
+/// How a call has ended.
+#[derive(Default)]
+pub(crate) struct Ended {
+    pub(crate) error: Option<&'static str>,
+    pub(crate) attempts: Vec<Attempted>,
+    pub(crate) is_given: bool,
+    pub(crate) finish: Option<String>,
+    pub(crate) provider: Option<&'static str>,
+    pub(crate) model: Option<Arc<str>>,
+    /// The tool itself has refused or failed.
+    pub(crate) is_error: bool,
+    pub(crate) answered_by: Vec<String>,
+    pub(crate) output: Option<Box<str>>,
+}
+
+impl Note {
+    /// Returns the length of its texts, in bytes.
+    pub(crate) fn content_len(&self) -> usize {
+        let text = match &self.what {
+            What::About { .. } => return 0,
+            What::Begun { input, .. } => input,
+            What::Ended { end, .. } => &end.output,
+        };
+        text.as_ref().map_or(0, |text| text.len())
+    }
+
+    /// Leaves out its texts.
+    pub(crate) fn drop_content(&mut self) {
+        match &mut self.what {
+            What::About { .. } => {}
+            What::Begun { input, .. } => *input = None,
+            What::Ended { end, .. } => end.output = None,
+        }
+    }
+}
+
+impl Content {
+    pub(crate) fn of_input(input: Option<Box<str>>) -> Self {
+        Self {
+            input,
+            output: None,
+        }
+    }
+}

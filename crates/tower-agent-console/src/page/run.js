@@ -1,0 +1,294 @@
+// One run: its agents, turns and calls as a tree over time, and what stands around each call.
+
+import { badge, count, dollars, facts, h, span, status, time, tokens, words } from "./dom.js";
+import { follow, get } from "./server.js";
+import { remember } from "./app.js";
+import { around, find, isNothing, made, stack } from "./stack.js";
+
+/** Above so many rows, turns are folded at first. */
+const PLAIN = 1000;
+
+export async function showRun(place, { run: id, at }, me) {
+  const address = `api/runs/${encodeURIComponent(id)}`;
+  const entries = [];
+  let run;
+  let cursor;
+  const [explanations] = await Promise.all([get("api/agents"), load()]);
+  const folded = new Map();
+  let selected = at === undefined ? undefined : Number(at);
+  const head = h("div");
+  const tree = h("ol", { class: "tree", "aria-label": "Calls", onkeydown: move });
+  const detail = h("section", { class: "detail", "aria-label": "Details", tabindex: "-1" });
+
+  async function load() {
+    entries.length = 0;
+    for (let next = 0; next !== null && next !== undefined;) {
+      const page = await get(`${address}?from=${next}`);
+      entries.push(...page.entries);
+      ({ run, cursor, next } = page);
+    }
+  }
+
+  function drawHead() {
+    const now = run.ended ?? Date.now() * 1000;
+    head.replaceChildren(
+      h("p", { class: "path" }, h("a", { href: "?" }, "Runs"), " / ", h("code", {}, run.id)),
+      h("h1", {}, run.agent, " ", status(run.status)),
+      facts([
+        ["Begun", time(run.begun)], ["Time", run.ended ? span(now - run.begun) : "running"], ["Tokens", tokens(run.usage)], ["Cost", dollars(run.cost)],
+        ["Calls", `${count(run.model_calls, "model call", "model calls")}, ${count(run.tool_calls, "tool call", "tool calls")}`],
+        ["Failed attempts", run.failed_attempts || null], ["Error", run.error && words(run.error)], ["Waits for", run.waits_for.join(", ")],
+        ["Decided by", run.decided_by.join(", ")], ["User", run.user], ["Conversation", run.conversation],
+        ["Left out", run.left_out ? count(run.left_out, "event or text", "events or texts") : null],
+      ]));
+  }
+
+  // Rows are kept: only those whose entry has changed are drawn anew.
+  const rows = new Map();
+  function drawTree() {
+    const lines = flatten(entries);
+    const isLong = lines.length > PLAIN;
+    const end = run.ended ?? Math.max(run.begun, ...lines.map(({ entry }) => entry.end ?? entry.at));
+    const shown = [];
+    let hiddenBelow = Infinity;
+    for (const line of lines) {
+      if (line.depth > hiddenBelow) continue;
+      hiddenBelow = Infinity;
+      const isFolded = line.children && (folded.get(line.entry.n) ?? (isLong && line.entry.kind === "turn"));
+      if (isFolded) hiddenBelow = line.depth;
+      shown.push([line, isFolded]);
+    }
+    const focused = document.activeElement?.closest?.("[data-n]")?.dataset.n;
+    const items = shown.map(([line, isFolded]) => {
+      const key = JSON.stringify([line.entry, line.depth, line.children, isFolded, line.notes.length, line.entry.n === selected, run.begun, end]);
+      const known = rows.get(line.entry.n);
+      if (known?.key === key) return known.item;
+      const item = row(line, isFolded, end);
+      rows.set(line.entry.n, { key, item });
+      return item;
+    });
+    // Without touching those that are where they were.
+    items.forEach((item, index) => { if (tree.children[index] !== item) tree.insertBefore(item, tree.children[index] ?? null); });
+    while (tree.children.length > items.length) tree.lastChild.remove();
+    if (focused !== undefined && !tree.contains(document.activeElement)) tree.querySelector(`[data-n="${CSS.escape(focused)}"] .pick`)?.focus();
+  }
+
+  function row({ entry, depth, children, notes }, isFolded, end) {
+    const all = Math.max(1, end - run.begun);
+    const from = Math.min(100, Math.max(0, (entry.at - run.begun) / all * 100));
+    const stop = entry.end ?? (isMoment(entry) ? entry.at : end);
+    const width = Math.min(100 - from, Math.max(0, (stop - entry.at) / all * 100));
+    const bar = h("span", { class: "bar", "aria-hidden": "true" }, h("i"));
+    // Attributes of style are no part of the policy; properties are.
+    bar.firstChild.style.left = `${Math.min(from, 99)}%`;
+    bar.firstChild.style.width = `max(3px, ${width}%)`;
+    const pick = h("button", { type: "button", class: "pick", "aria-pressed": String(entry.n === selected), onclick: () => select(entry.n) },
+      h("span", { class: `kind ${entry.kind}` }, words(entry.kind)), h("span", { class: "name" }, title(entry)), badges(entry, notes));
+    const item = h("li", { class: "row", "data-n": entry.n, "data-depth": Math.min(depth, 12) },
+      children
+        ? h("button", { type: "button", class: "fold", "aria-expanded": String(!isFolded), "aria-label": `${isFolded ? "Unfold" : "Fold"} ${words(entry.kind)} ${title(entry)}`, onclick: () => { folded.set(entry.n, !isFolded); drawTree(); } }, isFolded ? "▸" : "▾")
+        : h("span", { class: "fold" }),
+      pick,
+      h("span", { class: "tokens number" }, tokens(used(entry))),
+      h("span", { class: "number" }, entry.end ? (entry.end > entry.at && span(entry.end - entry.at)) : isMoment(entry) ? "" : "…"),
+      bar);
+    item.style.setProperty("--depth", Math.min(depth, 12));
+    return item;
+  }
+
+  function move(event) {
+    const button = event.target.closest(".pick, .fold");
+    if (!button) return;
+    const all = [...tree.querySelectorAll(".pick")];
+    const index = all.indexOf(button.closest("li").querySelector(".pick"));
+    const to = { ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: all.length - 1 }[event.key];
+    const fold = button.closest("li").querySelector("button.fold");
+    if (to !== undefined) all[to]?.focus();
+    else if (event.key === "ArrowLeft" && fold?.getAttribute("aria-expanded") === "true") fold.click();
+    else if (event.key === "ArrowRight" && fold?.getAttribute("aria-expanded") === "false") fold.click();
+    else return;
+    event.preventDefault();
+  }
+
+  async function select(n) {
+    selected = n;
+    remember({ at: n });
+    drawTree();
+    await drawDetail();
+    // On a narrow page it is below the tree.
+    if (matchMedia("(max-width: 60rem)").matches) { detail.focus(); detail.scrollIntoView(); }
+  }
+
+  let drawing = 0;
+  async function drawDetail() {
+    const own = ++drawing;
+    const entry = entries[selected];
+    if (!entry) return detail.replaceChildren(h("p", { class: "note" }, "Choose a call to see what stands around it, and what each part has done."));
+    const parts = describe(entry, entries, explanations);
+    if (entry.content && me.seesContent) parts.push(...await texts(entry));
+    else if (entry.content) parts.push(h("p", { class: "note" }, `Its texts (${count(entry.content, "byte", "bytes")}) are not shown to you.`));
+    if (own === drawing) detail.replaceChildren(...parts);
+  }
+
+  async function texts({ n }) {
+    const content = await get(`${address}/content/${n}`).catch((error) => ({ output: error.message }));
+    const block = (name, value) => value === null || value === undefined ? [] : [h("h3", {}, name), ...text(value)];
+    return [...block("In", content.input), ...block("Out", content.output)];
+  }
+
+  place.append(head, h("div", { class: "split" }, tree, detail));
+  drawHead();
+  drawTree();
+  await drawDetail();
+  return follow(id, cursor, async (data, isReset) => {
+    if (isReset) {
+      await load().catch(() => {});
+      rows.clear();
+    } else {
+      ({ run } = data);
+      for (const entry of data.entries) entries[entry.n] = entry;
+    }
+    drawHead();
+    drawTree();
+    if (isReset || data.entries.some((entry) => entry.n === selected || entry.agent === entries[selected]?.agent)) await drawDetail();
+  }, () => head.append(h("p", { class: "note bad", role: "alert" }, "This run is gone: the console keeps the latest ones, and those of this process.")));
+}
+
+const MOMENTS = ["decision", "retry", "discarded", "replaced", "rejected", "event"];
+const isMoment = ({ kind }) => MOMENTS.includes(kind);
+const isCall = ({ kind }) => kind === "model" || kind === "tool";
+
+/** Whether a decision was made about this entry. */
+function isAbout(note, entry) {
+  if (note.kind !== "decision" && note.kind !== "retry" || note.agent !== entry.agent || note.on !== entry.kind) return false;
+  if (entry.kind === "agent") return true;
+  return entry.kind === "tool" ? note.call === entry.call : note.turn === entry.turn && note.at >= entry.at - 1e6;
+}
+
+/** The entries in the order of a tree: each with its depth, and what was decided about it. */
+function flatten(entries) {
+  const below = new Map();
+  const add = (parent, entry) => below.get(parent)?.push(entry) ?? below.set(parent, [entry]);
+  const turns = new Map();
+  const tools = new Map();
+  const subjects = new Map();
+  for (const entry of entries) {
+    if (!entry) continue;
+    if (entry.kind === "turn") turns.set(`${entry.agent} ${entry.turn}`, entry.n);
+    if (entry.kind === "tool") { tools.set(entry.call, entry.n); subjects.set(`tool ${entry.call}`, entry.n); }
+    if (entry.kind === "model") subjects.set(`model ${entry.agent} ${entry.turn}`, entry.n);
+  }
+  const notes = new Map();
+  for (const entry of entries) {
+    if (!entry) continue;
+    const turn = turns.get(`${entry.agent} ${entry.turn}`);
+    if (entry.kind === "agent") {
+      add(entry.caller === null ? -1 : tools.get(entry.call) ?? entry.caller, entry);
+    } else if (entry.kind === "turn") {
+      add(entry.agent, entry);
+    } else if (entry.kind === "decision" || entry.kind === "retry") {
+      const subject = entry.on === "agent" ? entry.agent : subjects.get(entry.on === "tool" ? `tool ${entry.call}` : `model ${entry.agent} ${entry.turn}`);
+      if (subject === undefined) add(turn ?? entry.agent, entry);
+      else notes.get(subject)?.push(entry) ?? notes.set(subject, [entry]);
+    } else {
+      add(turn ?? entry.agent, entry);
+    }
+  }
+  const lines = [];
+  const walk = (parent, depth) => {
+    const children = (below.get(parent) ?? []).sort((one, other) => one.at - other.at || one.n - other.n);
+    for (const entry of children) {
+      lines.push({ entry, depth, children: below.get(entry.n)?.length ?? 0, notes: notes.get(entry.n) ?? [] });
+      walk(entry.n, depth + 1);
+    }
+  };
+  walk(-1, 0);
+  return lines;
+}
+
+function title(entry) {
+  switch (entry.kind) {
+    case "agent": return entry.path.split("/").at(-1);
+    case "turn": return String(entry.turn + 1);
+    case "model": return entry.model ?? entry.provider ?? "";
+    case "decision": return entry.callback;
+    case "retry": return `attempt ${entry.attempt + 1} of the ${entry.on} call failed: ${words(entry.error)}`;
+    case "rejected": case "discarded": return entry.error ? words(entry.error) : "";
+    default: return entry.name ?? "";
+  }
+}
+
+function used({ kind, attempts, usage }) {
+  if (kind !== "model") return usage ?? {};
+  const sum = (field) => attempts.reduce((all, attempt) => all + attempt.usage[field], 0);
+  return { input_tokens: sum("input_tokens"), output_tokens: sum("output_tokens") };
+}
+
+function badges(entry, notes) {
+  const shown = [];
+  if (entry.error && entry.kind !== "rejected" && entry.kind !== "discarded" && entry.kind !== "retry") shown.push(badge(words(entry.error), entry.error === "interrupted" ? "warn" : "bad"));
+  if (entry.is_error) shown.push(badge("refused or failed", "bad"));
+  if (entry.is_given) shown.push(badge("not called", "warn"));
+  if (entry.waits_for?.length) shown.push(badge(`waits for ${entry.waits_for.join(", ")}`, "warn"));
+  if (entry.attempts?.length > 1) shown.push(badge(count(entry.attempts.length, "attempt", "attempts"), "warn"));
+  if (entry.answered_by?.length) shown.push(badge(`answered by ${entry.answered_by.join(", ")}`, "good"));
+  for (const note of notes.filter((note) => note.kind === "decision" && !isNothing(note)).slice(0, 3)) shown.push(badge(`${note.callback}: ${typeof note.decision === "string" ? words(note.decision) : "failed"}`, "warn"));
+  if (entry.kind === "decision") shown.push(made(entry));
+  return shown;
+}
+
+function describe(entry, entries, explanations) {
+  const path = entries[entry.agent]?.path ?? "";
+  const parts = [
+    h("h2", {}, h("span", { class: `kind ${entry.kind}` }, words(entry.kind)), " ", title(entry)),
+    facts([
+      ["Agent", path], ["At", time(entry.at)], ["Time", entry.end > entry.at && span(entry.end - entry.at)], ["Turn", entry.turn !== undefined && entry.kind !== "agent" ? entry.turn + 1 : ""],
+      ["Provider", entry.provider], ["Streamed", entry.is_streamed && "yes"], ["Ended", entry.finish && words(entry.finish)],
+      ["Error", entry.error && words(entry.error)], ["Call", entry.call],
+    ]),
+  ];
+  if (entry.kind === "decision") parts.push(made(entry));
+  if (isCall(entry) || entry.kind === "agent") {
+    const notes = entries.filter((note) => note && isAbout(note, entry));
+    const decisions = notes.filter(({ kind }) => kind === "decision");
+    const stands = around(find(explanations, path.split("/").at(-1)), entry.kind, entry.kind === "agent" ? "loop" : entry.name ?? "model");
+    if (stands.around.length || decisions.length) parts.push(h("h3", {}, "What stands around it"), ...stack(stands.around, stands.target, decisions));
+  }
+  if (entry.attempts?.length) {
+    const line = ({ end, next, usage, cost }, index) => h("tr", {}, h("td", { class: "number" }, String(index + 1)), h("td", {}, badge(words(end), end === "answered" ? "good" : "bad")), h("td", { class: "number" }, [tokens(usage), dollars(cost)].filter(Boolean).join(", ")), h("td", {}, follows(next)));
+    parts.push(h("h3", {}, "Attempts that reached it"), h("table", { class: "attempts" },
+      h("thead", {}, h("tr", {}, ["", "End", "Tokens", "Then"].map((head) => head ? h("th", { scope: "col" }, head) : h("td")))),
+      h("tbody", {}, entry.attempts.map(line))));
+  } else if (isCall(entry) && entry.end) {
+    parts.push(h("p", { class: "note" }, entry.kind === "model" ? "No model was called." : "The tool was not called."));
+  }
+  return parts;
+}
+
+function follows(next) {
+  if (!next) return "";
+  return next.retry ? `again after ${span(next.retry.secs * 1e6 + next.retry.nanos / 1e3)}` : words(typeof next === "string" ? next : Object.keys(next)[0]);
+}
+
+/** The texts of a call, as they were kept. */
+function text(value) {
+  if (typeof value === "string") return [h("pre", {}, pretty(value))];
+  if (typeof value.text === "string") return [h("pre", {}, value.text), h("p", { class: "note" }, `The beginning; ${count(value.length, "byte", "bytes")} in all.`)];
+  const messages = value.messages ?? [value];
+  return [
+    ...(value.instructions === undefined ? [] : [h("h4", {}, "instructions"), ...text(value.instructions)]),
+    ...messages.flatMap(({ role, parts }) => [h("h4", {}, role), ...parts.flatMap((part) => [
+      ...(part.type === "text" ? [] : [h("p", { class: "quiet" }, [words(part.type), part.name].filter(Boolean).join(" "))]),
+      ...(part.text === undefined ? [] : text(part.text)),
+    ])]),
+  ];
+}
+
+function pretty(text) {
+  if (!/^[[{]/.test(text)) return text;
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,86 @@
+// Stacks: what is around a call, from the outside in.
+
+import { badge, h, words } from "./dom.js";
+import { get } from "./server.js";
+
+/** The callbacks and layers around a call, and below them the `decisions` of which it is not known where they were made. */
+export function stack(around, target, decisions = []) {
+  const names = around.flatMap((wrapper) => wrapper.callbacks ?? []);
+  // A name that stands in several places does not say which of them has decided.
+  const isKnown = ({ callback }) => names.indexOf(callback) !== -1 && names.indexOf(callback) === names.lastIndexOf(callback);
+  const items = around.map(({ layer, callbacks }) => layer === undefined
+    ? h("li", { class: "band" }, callbacks.map((name) => callback(name, decisions.filter((decision) => isKnown(decision) && decision.callback === name))))
+    : h("li", { class: "layer" }, h("span", { class: "name" }, layer), h("span", { class: "quiet" }, " layer")));
+  const others = decisions.filter((decision) => !isKnown(decision));
+  const owners = [...new Set(others.map((decision) => decision.callback))];
+  return [
+    h("ol", { class: "stack" }, items, h("li", { class: "target" }, h("span", { class: "name" }, target))),
+    ...(owners.length ? [h("h4", {}, "Decisions of callbacks that stand in several places, or came with the run"), h("ul", { class: "stack" }, owners.map((name) => h("li", { class: "band" }, callback(name, others.filter((decision) => decision.callback === name)))))] : []),
+  ];
+}
+
+/** A callback with what it has decided; the same again is a number. */
+function callback(name, decisions) {
+  const counts = new Map();
+  for (const decision of decisions) {
+    const text = told(decision);
+    const known = counts.get(text) ?? { decision, times: 0 };
+    known.times += 1;
+    counts.set(text, known);
+  }
+  return h("div", { class: "callback" }, h("span", { class: "name" }, name), [...counts].map(([text, { decision, times }]) => badge(times > 1 ? `${text}, ${times} times` : text, kind(decision))));
+}
+
+const did = (decision) => typeof decision === "string" ? words(decision) : `failed: ${words(Object.values(decision)[0])}`;
+export const isNothing = ({ decision }) => decision === "continue" || decision === "propagate";
+
+const kind = (decision) => isNothing(decision) ? "quiet" : "warn";
+const told = ({ hook, decision, attempt }) => `${words(hook)}: ${did(decision)}${attempt ? `, attempt ${attempt + 1}` : ""}`;
+
+/** What a hook has decided. */
+export const made = (decision) => badge(told(decision), kind(decision));
+
+/** The explanation of the agent with this name, in those of others too. */
+export function find(explanations, name) {
+  for (const explained of explanations) {
+    if (explained.agent === name) return explained;
+    const { loop, team } = explained.body;
+    const inside = find(loop?.sub_agents ?? team?.members ?? [], name);
+    if (inside) return inside;
+  }
+  return undefined;
+}
+
+/** What is around one call of an agent: `agent`, `model` or `tool`. */
+export function around(explained, kind, name) {
+  if (!explained) return { around: [], target: name };
+  const { loop, team } = explained.body;
+  if (kind === "agent") return { around: explained.around, target: team ? `team: ${team.plan}` : "loop" };
+  if (kind === "model") return { around: loop?.model.around ?? [], target: loop?.model.name ?? name };
+  const tool = loop?.tools.find((known) => known.name === name);
+  return { around: [...(loop?.around_tools ?? []), ...(tool?.around ?? [])], target: name };
+}
+
+function agent(explained, level) {
+  const { loop, team } = explained.body;
+  const head = `h${Math.min(level, 6)}`;
+  const inner = `h${Math.min(level + 1, 6)}`;
+  const part = (title, kind, name) => {
+    const { around: wrappers, target } = around(explained, kind, name);
+    return h("div", {}, h(inner, {}, title), ...stack(wrappers, target));
+  };
+  return h("section", { class: "explained" },
+    h(head, {}, explained.agent),
+    h("div", { class: "stacks" },
+      part("Agent call", "agent"),
+      loop && part(`Model call, at most ${loop.max_iterations}`, "model"),
+      loop?.tools.map((tool) => part(`Tool ${tool.name}`, "tool", tool.name))),
+    (loop?.sub_agents ?? team?.members ?? []).map((inside) => agent(inside, level + 1)));
+}
+
+export async function showAgents(place) {
+  const explanations = await get("api/agents");
+  place.append(h("h1", {}, "Agents"));
+  if (!explanations.length) place.append(h("p", { class: "note" }, "The program has told of none: ", h("code", {}, "console.explain(&agent)"), " shows one here, with everything around its calls."));
+  place.append(...explanations.map((explained) => agent(explained, 2)));
+}

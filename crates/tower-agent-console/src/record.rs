@@ -1,0 +1,258 @@
+//! What is kept of a run: its summary, and one entry for everything that happened in it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use tower_agent::Usage;
+use tower_agent::call::{AttemptEnd, Attempted, CallKind};
+use tower_agent::stream::{CallbackDecision, NextAttempt};
+
+/// Returns a time in microseconds since 1970.
+pub(crate) fn micros(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    let since = since.unwrap_or_default().as_micros();
+    u64::try_from(since).unwrap_or(u64::MAX)
+}
+
+/// A run as the list shows it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Summary {
+    /// Its place among all runs, from 1.
+    pub(crate) number: u64,
+    pub(crate) id: Arc<str>,
+    /// The path of the agent that was called.
+    pub(crate) agent: Arc<str>,
+    pub(crate) status: Status,
+    pub(crate) begun: u64,
+    pub(crate) ended: Option<u64>,
+    /// The code of the kind of the error with which it failed.
+    pub(crate) error: Option<&'static str>,
+    /// The parties that it waits for: `user`, or a role.
+    pub(crate) waits_for: Vec<Arc<str>>,
+    /// The callbacks that have decided something, the last ones.
+    pub(crate) decided_by: Vec<Arc<str>>,
+    pub(crate) usage: Usage,
+    /// In US dollars, of the attempts whose providers have stated it.
+    pub(crate) cost: Option<f64>,
+    pub(crate) model_calls: u32,
+    pub(crate) tool_calls: u32,
+    pub(crate) failed_attempts: u32,
+    pub(crate) conversation: Option<Arc<str>>,
+    /// In the clear; a response has what its reader may see.
+    #[serde(skip)]
+    pub(crate) user: Option<Arc<str>>,
+    pub(crate) entries: u32,
+    /// What was observed and not kept.
+    pub(crate) left_out: u64,
+    /// Of all changes in the store, the last one of this run.
+    #[serde(skip)]
+    pub(crate) version: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Status {
+    Running,
+    Completed,
+    Waiting,
+    Failed,
+    Cancelled,
+}
+
+impl Status {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "running" => Self::Running,
+            "completed" => Self::Completed,
+            "waiting" => Self::Waiting,
+            "failed" => Self::Failed,
+            "cancelled" => Self::Cancelled,
+            _ => return None,
+        })
+    }
+}
+
+/// A run with its entries.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// The id that the run has itself; that of the summary is another one for a run that was made
+    /// again.
+    pub(crate) id: Arc<str>,
+    pub(crate) summary: Summary,
+    pub(crate) entries: Vec<Entry>,
+    /// The estimated memory, in bytes.
+    pub(crate) bytes: usize,
+    /// The entries of its agents, by the ids of their invocations.
+    pub(crate) agents: HashMap<Arc<str>, u32>,
+    /// The entries of the turns under way, by the entries of their agents.
+    pub(crate) turns: HashMap<u32, u32>,
+    /// The entries of open calls, by the numbers that the layers have given them.
+    pub(crate) calls: HashMap<u64, u32>,
+    /// The entries of tool calls, by their ids.
+    pub(crate) tools: HashMap<Arc<str>, u32>,
+    /// The outermost agents that have not ended: one, but for an agent that is watched inside
+    /// another.
+    pub(crate) open: u32,
+}
+
+/// Something that happened in a run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Entry {
+    /// Its place among those of the run.
+    pub(crate) n: u32,
+    /// The entry of the agent that it happened in; its own for an agent.
+    pub(crate) agent: u32,
+    /// The number of the turn in that agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) turn: Option<u32>,
+    /// The id of the tool call that it is, or that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) call: Option<Arc<str>>,
+    pub(crate) at: u64,
+    /// `None` for a moment, and for what has not ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) end: Option<u64>,
+    #[serde(flatten)]
+    pub(crate) kind: EntryKind,
+    /// The texts, if they are recorded.
+    #[serde(skip)]
+    pub(crate) content: Content,
+    #[serde(skip)]
+    pub(crate) version: u64,
+}
+
+/// Texts of an entry, each as JSON.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    pub(crate) input: Option<Box<str>>,
+    pub(crate) output: Option<Box<str>>,
+}
+
+impl Content {
+    pub(crate) fn len(&self) -> usize {
+        let of = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
+        of(&self.input) + of(&self.output)
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum EntryKind {
+    Agent {
+        path: Arc<str>,
+        /// The entry of the agent that has called it.
+        caller: Option<u32>,
+        error: Option<&'static str>,
+        waits_for: Vec<Arc<str>>,
+    },
+    Turn {
+        finish: Option<String>,
+    },
+    Model {
+        provider: Option<&'static str>,
+        model: Option<Arc<str>>,
+        is_streamed: bool,
+        /// A callback or a layer has answered, and no model was called.
+        is_given: bool,
+        finish: Option<String>,
+        #[serde(flatten)]
+        end: CallEnd,
+    },
+    Tool {
+        name: Arc<str>,
+        /// The tool itself has refused or failed.
+        is_error: bool,
+        is_given: bool,
+        answered_by: Vec<String>,
+        #[serde(flatten)]
+        end: CallEnd,
+    },
+    /// A hook of a callback has run.
+    Decision {
+        callback: Arc<str>,
+        hook: &'static str,
+        on: CallKind,
+        attempt: u32,
+        decision: CallbackDecision,
+    },
+    /// An attempt has failed, and another follows.
+    Retry {
+        on: CallKind,
+        attempt: u32,
+        error: &'static str,
+        usage: Usage,
+        next: NextAttempt,
+    },
+    /// What was streamed was taken back.
+    Discarded {
+        error: Option<&'static str>,
+        usage: Usage,
+    },
+    Replaced,
+    /// The answer was refused, and the model is asked again.
+    Rejected {
+        error: &'static str,
+    },
+    /// An event of the application's own.
+    Event {
+        name: Arc<str>,
+    },
+}
+
+/// How a call has ended, and the attempts at it that have reached its target.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct CallEnd {
+    pub(crate) error: Option<&'static str>,
+    pub(crate) attempts: Vec<Attempt>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Attempt {
+    /// `answered`, `cut`, or the code of the kind of the error.
+    pub(crate) end: &'static str,
+    pub(crate) next: Option<NextAttempt>,
+    pub(crate) usage: Usage,
+    /// In US dollars, if the provider states it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cost: Option<f64>,
+}
+
+impl From<Attempted> for Attempt {
+    fn from(attempted: Attempted) -> Self {
+        let end = match attempted.end {
+            AttemptEnd::Answered => "answered",
+            AttemptEnd::Failed(kind) => kind.code(),
+            // Also an ending that is newer than this crate: nothing is known of its effect.
+            _ => "cut",
+        };
+        Self {
+            end,
+            next: attempted.next,
+            usage: attempted.usage,
+            // A number that is none would be no JSON.
+            cost: attempted.metadata.cost.filter(|cost| cost.is_finite()),
+        }
+    }
+}
+
+impl EntryKind {
+    /// Returns the bytes that it has beside its own size, about.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Agent { path, .. } => path.len(),
+            Self::Tool { name, end, .. } => name.len() + end.len(),
+            Self::Model { end, .. } => end.len(),
+            Self::Decision { callback, .. } => callback.len(),
+            Self::Event { name } => name.len(),
+            _ => 0,
+        }
+    }
+}
+
+impl CallEnd {
+    fn len(&self) -> usize {
+        self.attempts.len() * size_of::<Attempt>()
+    }
+}

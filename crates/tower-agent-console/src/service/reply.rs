@@ -1,0 +1,103 @@
+//! Responses.
+
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use serde::Serialize;
+use serde_json::json;
+
+use super::body::Body;
+
+/// A request that is not answered, and the reason.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            code,
+            message: message.into(),
+        }
+    }
+
+    pub(super) fn not_found() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "there is nothing with this name",
+        )
+    }
+
+    pub(super) fn not_allowed() -> Self {
+        let why = "use GET to look at the console, and POST to answer a question of its inbox";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", why)
+    }
+
+    pub(super) fn parameter(name: &str) -> Self {
+        let why = format!("the parameter `{name}` cannot be read");
+        Self::new(StatusCode::BAD_REQUEST, "invalid", why)
+    }
+
+    pub(super) fn into_response(self) -> Response<Body> {
+        let error = json!({ "error": { "code": self.code, "message": self.message } });
+        let mut response = json(&error);
+        *response.status_mut() = self.status;
+        if self.status == StatusCode::METHOD_NOT_ALLOWED {
+            let allow = HeaderValue::from_static("GET, POST");
+            response.headers_mut().insert(ALLOW, allow);
+        }
+        response
+    }
+}
+
+/// Creates a response of this type.
+pub(super) fn typed(content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+pub(super) fn json(value: &impl Serialize) -> Response<Body> {
+    match serde_json::to_vec(value) {
+        Ok(bytes) => typed("application/json", bytes),
+        // Nothing here has keys that are no text, or numbers that are none.
+        Err(error) => {
+            tracing::error!(%error, "a response of the console failed to serialise");
+            let mut response = typed("application/json", Vec::new());
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            response
+        }
+    }
+}
+
+/// Adds what keeps other pages, and the browser's guesses, away from a response.
+pub(super) fn guarded(mut response: Response<Body>) -> Response<Body> {
+    let headers = response.headers_mut();
+    let mut set = |name: HeaderName, value| {
+        headers
+            .entry(name)
+            .or_insert(HeaderValue::from_static(value));
+    };
+    set(
+        CONTENT_SECURITY_POLICY,
+        "default-src 'none'; frame-ancestors 'none'",
+    );
+    set(X_FRAME_OPTIONS, "DENY");
+    set(X_CONTENT_TYPE_OPTIONS, "nosniff");
+    set(REFERRER_POLICY, "no-referrer");
+    set(
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    );
+    // A cache would show one operator's view to another.
+    set(CACHE_CONTROL, "no-store");
+    response
+}

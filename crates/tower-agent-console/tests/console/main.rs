@@ -1,0 +1,11 @@
+//! The console, through its HTTP service.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod access;
+mod bounds;
+mod canary;
+mod inbox;
+mod live;
+mod runs;
+mod world;
