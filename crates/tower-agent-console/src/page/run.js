@@ -18,7 +18,7 @@ export async function showRun(place, { run: id, at }, me) {
   let selected = at === undefined ? undefined : Number(at);
   const head = h("div");
   const tree = h("ol", { class: "tree", "aria-label": "Calls", onkeydown: move });
-  const detail = h("section", { class: "detail", "aria-label": "Details", tabindex: "-1" });
+  const detail = h("section", { class: "detail", "aria-label": "Details", tabindex: "0" });
 
   async function load() {
     entries.length = 0;

@@ -1,0 +1,206 @@
+// Drives the console's page in a browser: node console.mjs - OUT_DIR SERVER
+//
+// Somebody on duty, with the keyboard alone. The server is the example's: one round of its fleet. It
+// is killed and started again, and reached through a proxy that strips a path. Screenshots go to
+// OUT_DIR.
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import http from "node:http";
+import { Person, browser, has } from "./page/browser.mjs";
+import { startServer } from "./page/servers.mjs";
+
+let server = await startServer();
+const base = `${server.url}/console`;
+
+/** Passes on what lies below `/ops/agents`, without that. */
+async function startStripping() {
+  const proxy = http.createServer((request, response) => {
+    const path = request.url.replace(/^\/ops\/agents/, "/console");
+    const headers = { ...request.headers, host: new URL(server.url).host };
+    const upstream = http.request(server.url + path, { method: request.method, headers }, (answer) => {
+      response.writeHead(answer.statusCode, answer.headers);
+      answer.pipe(response);
+    });
+    upstream.on("error", () => response.destroy());
+    response.on("close", () => upstream.destroy());
+    request.pipe(upstream);
+  });
+  proxy.listen(0, "127.0.0.1");
+  await once(proxy, "listening");
+  return { url: `http://127.0.0.1:${proxy.address().port}/ops/agents`, close: () => { proxy.closeAllConnections(); proxy.close(); } };
+}
+
+const person = await Person.at(base);
+const { page } = person;
+const rows = page.locator(".runs tbody tr");
+const runOf = (agent) => page.locator(".runs tbody tr", { hasText: agent });
+const call = (text) => page.locator(".pick", { hasText: text });
+const focused = () => page.evaluate(() => document.activeElement.textContent);
+
+/** Goes to something with the tab key, as far as it takes. */
+async function tabTo(locator) {
+  const wanted = await locator.first().elementHandle();
+  for (let presses = 0; presses < 200; presses += 1) {
+    if (await page.evaluate((element) => element === document.activeElement, wanted)) return;
+    await page.keyboard.press("Tab");
+  }
+  assert.fail(`the keyboard does not lead to ${locator}`);
+}
+
+async function press(locator, key = "Enter") {
+  await tabTo(locator);
+  await page.keyboard.press(key);
+}
+
+/** Nothing lies beside a narrow page. */
+async function isNarrow(name) {
+  await page.setViewportSize({ width: 320, height: 700 });
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 320, `${name} fits into 320 pixels`);
+  await person.look(`console-${name}-320`);
+  await page.setViewportSize({ width: 1280, height: 860 });
+}
+
+const steps = {
+  "the runs of the fleet are listed, the latest first": async () => {
+    await has(rows, "essay");
+    assert.equal(await rows.count(), 5);
+    await has(runOf("spender"), "budget exceeded");
+    await has(runOf("support"), "for support");
+    await has(runOf("mail"), "Flow");
+    await person.look("console-runs");
+    await isNarrow("runs");
+  },
+  "a filter is in the address": async () => {
+    await tabTo(page.getByLabel("Status"));
+    await page.keyboard.type("failed");
+    await page.keyboard.press("Tab");
+    await page.waitForURL(/status=failed/);
+    await has(rows, "spender");
+    assert.equal(await rows.count(), 1);
+    await page.reload();
+    await has(rows, "spender");
+    assert.equal(await rows.count(), 1);
+    await page.goBack();
+    await has(rows, "essay");
+  },
+  "a run is a tree that the arrow keys walk": async () => {
+    await press(runOf("researcher").getByRole("link"));
+    await page.getByRole("heading", { level: 1, name: "researcher" }).waitFor();
+    await tabTo(call("agent"));
+    await page.keyboard.press("ArrowDown");
+    assert.match(await focused(), /turn\s*1/);
+    const before = await page.locator(".row").count();
+    await page.keyboard.press("ArrowLeft");
+    const folded = await page.locator(".row").count();
+    assert.ok(folded < before, "the turn is folded");
+    await page.keyboard.press("ArrowRight");
+    assert.equal(await page.locator(".row").count(), before);
+    await person.look("console-run");
+    await isNarrow("run");
+  },
+  "a call shows what stands around it, its attempts and its texts": async () => {
+    await press(call("3 attempts"));
+    const detail = page.getByLabel("Details");
+    await has(detail.locator(".stack li.layer"), "CallRetryLayer");
+    await has(detail.locator(".stack .callback", { hasText: "long enough" }), "after: respond");
+    assert.equal(await detail.locator(".attempts tbody tr").count(), 3);
+    await has(detail.locator("pre"), "It was the one at Alexandria.");
+    await page.waitForURL(/at=\d+/);
+    await person.look("console-call");
+    await page.reload();
+    await has(detail.locator(".attempts"), "overloaded");
+    await isNarrow("call");
+  },
+  "what was redacted is not on the page": async () => {
+    await call("Redact: respond").first().click();
+    await has(page.getByLabel("Details").locator("pre"), "[email]");
+    assert.doesNotMatch(await page.content(), /jo@example/);
+  },
+  "a mail that is not obeyed": async () => {
+    await page.goto(base);
+    await press(runOf("mail").getByRole("link"));
+    await press(call("pay"));
+    const detail = page.getByLabel("Details");
+    await has(detail, "The tool was not called.");
+    await has(detail.locator(".callback", { hasText: "Flow" }), "before: respond");
+    await person.look("console-mail");
+  },
+  "the stacks of agents": async () => {
+    await press(page.getByRole("link", { name: "Agents" }));
+    await has(page.locator(".explained h2"), "researcher");
+    await has(page.locator(".explained h3"), "critics");
+    await person.look("console-agents");
+    await isNarrow("agents");
+  },
+  "a question is answered, and the run goes on in sight of another page": async () => {
+    const other = await Person.at(base);
+    await has(other.page.locator(".runs tbody tr"), "support");
+    const before = await other.page.locator(".runs tbody tr").count();
+    await press(page.getByRole("link", { name: "Inbox" }));
+    await has(page.locator("article"), "refund");
+    await has(page.locator("article pre"), "4990");
+    await person.look("console-inbox");
+    await isNarrow("inbox");
+    await press(page.getByRole("button", { name: "Approve" }));
+    await has(page.getByRole("status"), "Answered.");
+    await has(page.locator(".audit tbody tr"), "accepted");
+    await other.page.locator(".runs tbody tr").nth(before).waitFor();
+    await has(other.page.locator(".runs tbody tr", { hasText: "support" }).first(), "completed");
+    await other.leave();
+  },
+  "the page finds a server that was started again": async () => {
+    await page.goto(base);
+    await has(rows, "essay");
+    const first = await rows.first().locator("time").getAttribute("datetime");
+    await server.kill();
+    await has(page.locator("#status"), "trying again");
+    server = await startServer(server.port);
+    await has(page.locator("#status"), "live");
+    await page.waitForFunction((first) => document.querySelector(".runs tbody time")?.dateTime > first, first);
+    assert.equal(await rows.count(), 5, "those of the new process alone");
+    // Each attempt to connect was a line of the browser's own.
+    person.complaints.splice(0);
+  },
+  "a run of the process before is gone, and says so": async () => {
+    await press(runOf("essay").getByRole("link"));
+    await has(page.locator(".tree .row"), "critics");
+    await server.kill();
+    server = await startServer(server.port);
+    await has(page.getByRole("alert"), "gone");
+    await has(page.locator(".tree .row"), "critics");
+    person.complaints.splice(0);
+  },
+  "every address of the page works": async () => {
+    const proxy = await startStripping();
+    for (const address of [base, `${base}/`, `${proxy.url}`, `${proxy.url}/`]) {
+      const visitor = await Person.at(address);
+      await has(visitor.page.locator(".runs tbody tr"), "mail");
+      await has(visitor.page.locator("#status"), "live");
+      await visitor.page.locator(".runs tbody tr", { hasText: "mail" }).getByRole("link").click();
+      await has(visitor.page.locator(".pick"), "pay");
+      await visitor.page.reload();
+      await has(visitor.page.locator(".pick"), "pay");
+      await visitor.leave();
+    }
+    proxy.close();
+  },
+  "the browser had nothing to complain of": async () => {
+    person.isContent();
+  },
+};
+
+try {
+  for (const [name, step] of Object.entries(steps)) {
+    await step().catch(async (error) => {
+      await person.shot("console-failed").catch(() => {});
+      console.log(`FAIL ${name}: ${error.stack}\n${await page.locator("body").innerText()}`);
+      process.exitCode = 1;
+      throw error;
+    });
+    console.log(`ok   ${name}`);
+  }
+} finally {
+  await browser.close();
+  await server.kill();
+}
