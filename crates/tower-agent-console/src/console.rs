@@ -149,7 +149,7 @@ impl Console {
             .agent_layer(layer.clone())
             .model_layer(layer.clone())
             .tool_layer(layer)
-            .observer(collector.observer.clone())
+            .observer(collector.observer.clone().with_wrappers())
     }
 
     /// Shows the [structure](Agent::explain) of an agent, also if it has never run. Another agent

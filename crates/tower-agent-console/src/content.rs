@@ -12,6 +12,9 @@ const TEXT: usize = 64 << 10;
 /// The maximum length of all texts of one side of a call, in bytes.
 const SIDE: usize = 256 << 10;
 
+/// How deeply a value may be nested: to write a deeper one could take more than the stack has.
+const DEPTH: u32 = 128;
+
 /// The room that is left for texts.
 struct Room(usize);
 
@@ -35,6 +38,9 @@ impl Room {
 
     /// Returns the beginning of a value as JSON text.
     fn json(&mut self, value: &Value) -> Value {
+        if !is_shallow(value, DEPTH) {
+            return "nested too deeply to be kept".into();
+        }
         let mut written = Beginning::default();
         // It is `Beginning` alone that could fail, and it does not.
         if serde_json::to_writer(&mut written, value).is_err() {
@@ -80,6 +86,17 @@ impl Room {
             // A provider's own part is opaque, such as encrypted reasoning.
             _ => json!({ "type": "provider" }),
         }
+    }
+}
+
+fn is_shallow(value: &Value, levels: u32) -> bool {
+    let Some(inside) = levels.checked_sub(1) else {
+        return false;
+    };
+    match value {
+        Value::Array(items) => items.iter().all(|item| is_shallow(item, inside)),
+        Value::Object(fields) => fields.values().all(|field| is_shallow(field, inside)),
+        _ => true,
     }
 }
 

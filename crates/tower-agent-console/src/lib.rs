@@ -41,7 +41,7 @@
 //! | view | shows |
 //! |---|---|
 //! | runs | agent, status, error, time, tokens, calls, who decided, user; those that run change as they go |
-//! | a run | its agents, turns, model and tool calls as a tree over time; of each call what stands around it, what each callback decided, the attempts that reached the model or the tool, and the texts, if they are recorded |
+//! | a run | its agents, turns, model and tool calls as a tree over time; of each call what stands around it, what each callback decided, what each band and layer did to it ([changed, answered, repeated, dropped](tower_agent::stream::WrapperNote)), the attempts that reached the model or the tool, and the texts, if they are recorded |
 //! | agents | what is around the calls of the agents that [`explain`](Console::explain) has named, also without a run |
 //! | inbox | with the feature `inbox`: the questions that wait in stored conversations, answered there, and who has answered which |
 //!
@@ -55,7 +55,7 @@
 //!
 //! | | is kept | is seen by |
 //! |---|---|---|
-//! | the runs' ids, times, agents, turns, calls, tokens, attempts, names of tools and callbacks, decisions, kinds of errors, roles that are waited for, who has answered a question about a call | always | every operator |
+//! | the runs' ids, times, agents, turns, calls, tokens, attempts, names of tools, callbacks and layers, decisions, which fields of a call they changed and how large these are, kinds of errors, roles that are waited for, who has answered a question about a call | always | every operator |
 //! | the id of the conversation | if the run [has one](tower_agent::context::ConversationId) | every operator |
 //! | the user | with [`user_id`](Console::user_id) | as a hash by every operator, the same for all runs of this console; in the clear by those who [see users](Operator::sees_users) |
 //! | messages, instructions, arguments, results, values of the application's own events, texts of errors | with [`record_content`](Console::record_content), up to 64 KiB a text | operators who [see content](Operator::sees_content) |
@@ -107,6 +107,7 @@ mod lock;
 mod note;
 mod operator;
 mod record;
+mod run;
 mod service;
 mod store;
 mod watch;

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 use tower_agent::Usage;
 use tower_agent::call::{AttemptEnd, Attempted, CallKind};
-use tower_agent::stream::{CallbackDecision, NextAttempt};
+use tower_agent::stream::{CallbackDecision, FieldChange, NextAttempt};
 
 /// Returns a time in microseconds since 1970.
 pub(crate) fn micros(time: SystemTime) -> u64 {
@@ -158,7 +158,7 @@ pub(crate) enum EntryKind {
         is_given: bool,
         finish: Option<String>,
         #[serde(flatten)]
-        end: CallEnd,
+        end: CallOutcome,
     },
     Tool {
         name: Arc<str>,
@@ -167,7 +167,7 @@ pub(crate) enum EntryKind {
         is_given: bool,
         answered_by: Vec<String>,
         #[serde(flatten)]
-        end: CallEnd,
+        end: CallOutcome,
     },
     /// A hook of a callback has run.
     Decision {
@@ -176,6 +176,23 @@ pub(crate) enum EntryKind {
         on: CallKind,
         attempt: u32,
         decision: CallbackDecision,
+        /// The place of its band around the call, from the outside in.
+        wrapper: Option<u32>,
+    },
+    /// A band or a layer has done something to a call.
+    Wrapper {
+        on: CallKind,
+        /// Its place around the call, from the outside in.
+        index: u32,
+        /// Those of a band's callbacks, or a layer's in brackets.
+        names: Vec<Arc<str>>,
+        attempt: u32,
+        /// What it did, in words.
+        did: String,
+        request: Vec<FieldChange>,
+        response: Vec<FieldChange>,
+        /// In microseconds.
+        own_time: u64,
     },
     /// An attempt has failed, and another follows.
     Retry {
@@ -203,7 +220,7 @@ pub(crate) enum EntryKind {
 
 /// How a call has ended, and the attempts at it that have reached its target.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct CallEnd {
+pub(crate) struct CallOutcome {
     pub(crate) error: Option<&'static str>,
     pub(crate) attempts: Vec<Attempt>,
 }
@@ -245,13 +262,24 @@ impl EntryKind {
             Self::Tool { name, end, .. } => name.len() + end.len(),
             Self::Model { end, .. } => end.len(),
             Self::Decision { callback, .. } => callback.len(),
+            Self::Wrapper {
+                names,
+                did,
+                request,
+                response,
+                ..
+            } => {
+                let names: usize = names.iter().map(|name| name.len()).sum();
+                let changes = request.len() + response.len();
+                names + did.len() + changes * size_of::<FieldChange>()
+            }
             Self::Event { name } => name.len(),
             _ => 0,
         }
     }
 }
 
-impl CallEnd {
+impl CallOutcome {
     fn len(&self) -> usize {
         self.attempts.len() * size_of::<Attempt>()
     }

@@ -154,13 +154,15 @@ export async function showRun(place, { run: id, at }, me) {
   }, () => head.append(h("p", { class: "note bad", role: "alert" }, "This run is gone: the console keeps the latest ones, and those of this process.")));
 }
 
-const MOMENTS = ["decision", "retry", "discarded", "replaced", "rejected", "event"];
+const MOMENTS = ["decision", "wrapper", "retry", "discarded", "replaced", "rejected", "event"];
 const isMoment = ({ kind }) => MOMENTS.includes(kind);
+/** Something that is told of another entry. */
+const isNote = ({ kind }) => kind === "decision" || kind === "wrapper" || kind === "retry";
 const isCall = ({ kind }) => kind === "model" || kind === "tool";
 
 /** Whether a decision was made about this entry. */
 function isAbout(note, entry) {
-  if (note.kind !== "decision" && note.kind !== "retry" || note.agent !== entry.agent || note.on !== entry.kind) return false;
+  if (!isNote(note) || note.agent !== entry.agent || note.on !== entry.kind) return false;
   if (entry.kind === "agent") return true;
   return entry.kind === "tool" ? note.call === entry.call : note.turn === entry.turn && note.at >= entry.at - 1e6;
 }
@@ -186,7 +188,7 @@ function flatten(entries) {
       add(entry.caller === null ? -1 : tools.get(entry.call) ?? entry.caller, entry);
     } else if (entry.kind === "turn") {
       add(entry.agent, entry);
-    } else if (entry.kind === "decision" || entry.kind === "retry") {
+    } else if (isNote(entry)) {
       const subject = entry.on === "agent" ? entry.agent : subjects.get(entry.on === "tool" ? `tool ${entry.call}` : `model ${entry.agent} ${entry.turn}`);
       if (subject === undefined) add(turn ?? entry.agent, entry);
       else notes.get(subject)?.push(entry) ?? notes.set(subject, [entry]);
@@ -212,6 +214,7 @@ function title(entry) {
     case "turn": return String(entry.turn + 1);
     case "model": return entry.model ?? entry.provider ?? "";
     case "decision": return entry.callback;
+    case "wrapper": return entry.names.join(", ");
     case "retry": return `attempt ${entry.attempt + 1} of the ${entry.on} call failed: ${words(entry.error)}`;
     case "rejected": case "discarded": return entry.error ? words(entry.error) : "";
     default: return entry.name ?? "";
@@ -232,8 +235,13 @@ function badges(entry, notes) {
   if (entry.waits_for?.length) shown.push(badge(`waits for ${entry.waits_for.join(", ")}`, "warn"));
   if (entry.attempts?.length > 1) shown.push(badge(count(entry.attempts.length, "attempt", "attempts"), "warn"));
   if (entry.answered_by?.length) shown.push(badge(`answered by ${entry.answered_by.join(", ")}`, "good"));
-  for (const note of notes.filter((note) => note.kind === "decision" && !isNothing(note)).slice(0, 3)) shown.push(badge(`${note.callback}: ${typeof note.decision === "string" ? words(note.decision) : "failed"}`, "warn"));
+  // What a band did is what its callbacks have decided, but for what they have changed.
+  const isTold = (note) => note.kind === "decision" ? !isNothing(note) : note.kind === "wrapper" && (note.names[0].startsWith("[") || note.request.length || note.response.length);
+  const told = new Set(notes.filter(isTold).map((note) => note.kind === "wrapper" ? `${note.names.join(", ")}: ${note.did}` : `${note.callback}: ${typeof note.decision === "string" ? words(note.decision) : "failed"}`));
+  shown.push(...[...told].slice(0, 3).map((text) => badge(text, "warn")));
+  if (told.size > 3) shown.push(badge(`${told.size - 3} more`, "quiet"));
   if (entry.kind === "decision") shown.push(made(entry));
+  if (entry.kind === "wrapper") shown.push(badge(entry.did, "warn"));
   return shown;
 }
 
@@ -252,7 +260,8 @@ function describe(entry, entries, explanations) {
     const notes = entries.filter((note) => note && isAbout(note, entry));
     const decisions = notes.filter(({ kind }) => kind === "decision");
     const stands = around(find(explanations, path.split("/").at(-1)), entry.kind, entry.kind === "agent" ? "loop" : entry.name ?? "model");
-    if (stands.around.length || decisions.length) parts.push(h("h3", {}, "What stands around it"), ...stack(stands.around, stands.target, decisions));
+    const deeds = notes.filter(({ kind }) => kind === "wrapper");
+    if (stands.around.length || decisions.length || deeds.length) parts.push(h("h3", {}, "What stands around it"), ...stack(stands.around, stands.target, decisions, deeds));
   }
   if (entry.attempts?.length) {
     const line = ({ end, next, usage, cost }, index) => h("tr", {}, h("td", { class: "number" }, String(index + 1)), h("td", {}, badge(words(end), end === "answered" ? "good" : "bad")), h("td", { class: "number" }, [tokens(usage), dollars(cost)].filter(Boolean).join(", ")), h("td", {}, follows(next)));

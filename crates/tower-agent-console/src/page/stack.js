@@ -1,22 +1,46 @@
 // Stacks: what is around a call, from the outside in.
 
-import { badge, h, words } from "./dom.js";
+import { badge, h, span, words } from "./dom.js";
 import { get } from "./server.js";
 
-/** The callbacks and layers around a call, and below them the `decisions` of which it is not known where they were made. */
-export function stack(around, target, decisions = []) {
+/**
+ * The callbacks and layers around a call, with what each did. Below them are the `decisions` and the `deeds` of
+ * wrappers whose place is another one in the run than in the explanation.
+ */
+export function stack(around, target, decisions = [], deeds = []) {
   const names = around.flatMap((wrapper) => wrapper.callbacks ?? []);
-  // A name that stands in several places does not say which of them has decided.
-  const isKnown = ({ callback }) => names.indexOf(callback) !== -1 && names.indexOf(callback) === names.lastIndexOf(callback);
-  const items = around.map(({ layer, callbacks }) => layer === undefined
-    ? h("li", { class: "band" }, callbacks.map((name) => callback(name, decisions.filter((decision) => isKnown(decision) && decision.callback === name))))
-    : h("li", { class: "layer" }, h("span", { class: "name" }, layer), h("span", { class: "quiet" }, " layer")));
-  const others = decisions.filter((decision) => !isKnown(decision));
+  const place = ({ callback, wrapper }) => {
+    if (around[wrapper]?.callbacks?.includes(callback)) return wrapper;
+    // A name that stands in several places does not say which of them has decided.
+    const isOne = names.indexOf(callback) !== -1 && names.indexOf(callback) === names.lastIndexOf(callback);
+    return isOne ? around.findIndex(({ callbacks }) => callbacks?.includes(callback)) : -1;
+  };
+  const isDeedOf = ({ names: own, index }, at) => index === at && own.join() === (around[at].layer === undefined ? around[at].callbacks.join() : `[${around[at].layer}]`);
+  const items = around.map(({ layer, callbacks }, at) => h("li", { class: layer === undefined ? "band" : "layer" },
+    layer === undefined
+      ? callbacks.map((name) => callback(name, decisions.filter((decision) => decision.callback === name && place(decision) === at)))
+      : [h("span", { class: "name" }, layer), h("span", { class: "quiet" }, " layer")],
+    deeds.filter((deed) => isDeedOf(deed, at)).map(done)));
+  const others = decisions.filter((decision) => place(decision) === -1);
+  const otherDeeds = deeds.filter((deed) => !around.some((_, at) => isDeedOf(deed, at)));
   const owners = [...new Set(others.map((decision) => decision.callback))];
+  const elsewhere = [
+    ...owners.map((name) => h("li", { class: "band" }, callback(name, others.filter((decision) => decision.callback === name)))),
+    ...otherDeeds.map((deed) => h("li", { class: "band" }, h("span", { class: "name" }, deed.names.join(", ")), done(deed))),
+  ];
   return [
     h("ol", { class: "stack" }, items, h("li", { class: "target" }, h("span", { class: "name" }, target))),
-    ...(owners.length ? [h("h4", {}, "Decisions of callbacks that stand in several places, or came with the run"), h("ul", { class: "stack" }, owners.map((name) => h("li", { class: "band" }, callback(name, others.filter((decision) => decision.callback === name)))))] : []),
+    ...(elsewhere.length ? [h("h4", {}, around.length ? "Elsewhere around it, such as what came with the run" : "Around it"), h("ul", { class: "stack" }, elsewhere)] : []),
   ];
+}
+
+/** What a band or a layer did, and how much. */
+function done({ did, request, response, attempt, own_time: own }) {
+  // Which fields is said in words already; how much they changed is not.
+  const sized = [...request, ...response].filter(({ before, after }) => before !== null || after !== null);
+  const fields = sized.map(({ field, before, after }) => `${field} ${before ?? "none"} → ${after ?? "none"}`);
+  return h("p", { class: "deed" }, h("span", { class: "badge warn" }, did), attempt ? ` attempt ${attempt + 1}` : null,
+    fields.length ? h("span", { class: "quiet" }, ` ${fields.join(", ")}`) : null, h("span", { class: "quiet number" }, ` ${span(own)} of its own`));
 }
 
 /** A callback with what it has decided; the same again is a number. */

@@ -223,7 +223,6 @@ async fn what_a_run_says_is_no_html() {
         Turn::tool(HTML, json!({})),
         Turn::from_text(HTML),
     ]))
-    .name(HTML)
     .global_callbacks(console.watch())
     .build()
     .unwrap();

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tower_agent::callback::after_tool;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, Tool};
+use tower_agent::{Action, Agent, Tool, ToolResponse};
 use tower_agent_console::Console;
 
 use crate::world::{get, json, latest, of_kind, runs, service};
@@ -179,4 +180,29 @@ async fn an_agent_outlives_its_console() {
     let agent = agent(&console, ScriptedModel::always(Turn::from_text("hi")));
     drop(console);
     assert_eq!(agent.run("?").await.unwrap().text(), "hi");
+}
+
+#[tokio::test]
+async fn a_value_that_is_nested_deeply_is_not_kept() {
+    let console = Console::new().record_content();
+    let service = service(&console);
+    let deep = (0..1_000).fold(json!(null), |inside, _| Value::Array(vec![inside]));
+    let model = ScriptedModel::new([
+        Turn::tool("echo", json!({ "value": "x" })),
+        Turn::from_text("done"),
+    ]);
+    let deepen = after_tool(move |_, _| Action::Respond(ToolResponse::new(deep.clone())));
+    let agent = Agent::builder(model)
+        .tool(Tool::function("echo", "Repeats.", |text: String| text))
+        .on_tool(deepen)
+        .global_callbacks(console.watch())
+        .build()
+        .unwrap();
+    // Whether the agent takes it or not, the console is there afterwards.
+    let _ = agent.run("?").await;
+    let run = latest(&service).await;
+    let id = run["run"]["id"].as_str().unwrap();
+    let path = format!("/api/runs/{id}/content/{}", of_kind(&run, "tool")[0]["n"]);
+    let content = json(&service, &path).await;
+    assert_eq!(content["output"], "nested too deeply to be kept");
 }

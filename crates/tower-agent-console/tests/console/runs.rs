@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tower_agent::callback::{Bundle, before_tool, on_model_error};
+use tower::timeout::TimeoutLayer;
+use tower_agent::callback::{Bundle, before_model, before_tool, on_model_error};
 use tower_agent::context::ConversationId;
 use tower_agent::message::{Metadata, ToolCall};
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -12,6 +13,7 @@ use tower_agent::{
     ToolResponse, Usage,
 };
 use tower_agent_console::Console;
+use tower_agent_middleware::retry::CallRetryLayer;
 
 use crate::world::{User, json, latest, of_kind, runs, service, user_of};
 
@@ -313,4 +315,70 @@ async fn the_cost_is_what_providers_have_stated() {
     let run = latest(&service(&console)).await;
     assert_eq!(run["run"]["cost"], 0.75);
     assert_eq!(of_kind(&run, "model")[0]["attempts"][0]["cost"], 0.25);
+}
+
+/// What a layer did: its words, and the fields.
+fn deeds(run: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let deeds = of_kind(run, "wrapper");
+    deeds
+        .iter()
+        .map(|deed| (text(&deed["names"][0]), text(&deed["did"])))
+        .collect()
+}
+
+#[tokio::test]
+async fn what_a_layer_or_a_band_did_to_a_call_is_told() {
+    let console = Console::new();
+    let busy = Error::new(ErrorKind::Overloaded, "busy");
+    let model = ScriptedModel::new([Turn::error(busy), Turn::from_text("hi")]);
+    let brief = before_model(|request| request.add_instructions("Be brief."));
+    let agent = Agent::builder(model)
+        .on_model(brief.named("brief"))
+        .model_layer(CallRetryLayer::new().backoff(Duration::ZERO, Duration::ZERO))
+        .global_callbacks(console.watch())
+        .build()
+        .unwrap();
+    console.explain(&agent);
+    agent.run("?").await.unwrap();
+
+    let service = service(&console);
+    let run = latest(&service).await;
+    let text = |text: &str| text.to_owned();
+    assert_eq!(
+        deeds(&run),
+        [
+            (text("[CallRetryLayer]"), text("made 2 calls")),
+            (text("brief"), text("changed the request's instructions")),
+        ]
+    );
+    let brief = of_kind(&run, "wrapper")[1];
+    assert_eq!(
+        brief["request"][0],
+        json!({ "field": "instructions", "before": null, "after": 9 })
+    );
+    // In the explanation it has the place that it tells.
+    let agents = json(&service, "/api/agents").await;
+    let around = &agents[0]["body"]["loop"]["model"]["around"];
+    let index = usize::try_from(brief["index"].as_u64().unwrap()).unwrap();
+    assert_eq!(around[index]["callbacks"], json!(["brief"]));
+    assert_eq!(of_kind(&run, "decision")[0]["wrapper"], brief["index"]);
+}
+
+#[tokio::test]
+async fn a_layer_that_answers_has_decided() {
+    let console = Console::new();
+    let late = TimeoutLayer::new(Duration::ZERO);
+    let agent = Agent::builder(ScriptedModel::new([Turn::pending()]))
+        .model_layer(late)
+        .global_callbacks(console.watch())
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap_err();
+    let run = latest(&service(&console)).await;
+    assert_eq!(run["run"]["decided_by"], json!(["TimeoutLayer"]));
+    assert_eq!(
+        deeds(&run)[0].1,
+        "dropped the call inside, failed: timed out"
+    );
 }
