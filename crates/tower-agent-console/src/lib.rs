@@ -58,7 +58,7 @@
 //! | the runs' ids, times, agents, turns, calls, tokens, attempts, names of tools, callbacks and layers, decisions, which fields of a call they changed and how large these are, kinds of errors, roles that are waited for, who has answered a question about a call | always | every operator |
 //! | the id of the conversation | if the run [has one](tower_agent::context::ConversationId) | every operator |
 //! | the user | with [`user_id`](Console::user_id) | as a hash by every operator, the same for all runs of this console; in the clear by those who [see users](Operator::sees_users) |
-//! | messages, instructions, arguments, results, values of the application's own events, texts of errors | with [`record_content`](Console::record_content), up to 64 KiB a text | operators who [see content](Operator::sees_content) |
+//! | messages, instructions, arguments, results, values of the application's own events and of [notes](tower_agent::RunContext::note), texts of errors | with [`record_content`](Console::record_content), up to 64 KiB a text | operators who [see content](Operator::sees_content) |
 //! | the questions that wait, with what is asked about and whose conversation it is | not here | operators with the [role](Operator::answers_as) of the question |
 //! | who has answered which question, when, with which result | always, and as a line of the program's log | every operator |
 //! | state, private state, extensions, headers, keys, sealed values, metadata, bytes and addresses of media, parts that are a provider's own | never | nobody |

@@ -216,6 +216,10 @@ pub(crate) enum EntryKind {
     Event {
         name: Arc<str>,
     },
+    /// What middleware has found or decided.
+    Note {
+        name: Arc<str>,
+    },
 }
 
 /// How a call has ended, and the attempts at it that have reached its target.
@@ -273,7 +277,7 @@ impl EntryKind {
                 let changes = request.len() + response.len();
                 names + did.len() + changes * size_of::<FieldChange>()
             }
-            Self::Event { name } => name.len(),
+            Self::Event { name } | Self::Note { name } => name.len(),
             _ => 0,
         }
     }

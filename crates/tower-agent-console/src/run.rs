@@ -223,6 +223,10 @@ impl Run {
                 content.output = has_content.then(|| content::of_value(&value));
                 EntryKind::Event { name: short(&name) }
             }
+            EventKind::Note { name, value } => {
+                content.output = has_content.then(|| content::of_value(&value));
+                EntryKind::Note { name: short(&name) }
+            }
             EventKind::ToolResult(result) => {
                 self.result(agent, at, *result, has_content, version);
                 return;

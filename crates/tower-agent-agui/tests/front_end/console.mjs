@@ -113,7 +113,7 @@ const steps = {
     await isNarrow("call");
   },
   "what was redacted is not on the page": async () => {
-    await call(/Redact.*: respond/).first().click();
+    await call(/Redact.*changed the response/).first().click();
     await has(page.getByLabel("Details").locator("pre"), "[email]");
     assert.doesNotMatch(await page.content(), /jo@example/);
   },

@@ -48,7 +48,7 @@ export async function showRun(place, { run: id, at }, me) {
   function drawTree() {
     const lines = flatten(entries);
     const isLong = lines.length > PLAIN;
-    const end = run.ended ?? Math.max(run.begun, ...lines.map(({ entry }) => entry.end ?? entry.at));
+    const end = run.begun + scale(lines);
     const shown = [];
     let hiddenBelow = Infinity;
     for (const line of lines) {
@@ -60,9 +60,9 @@ export async function showRun(place, { run: id, at }, me) {
     }
     const focused = document.activeElement?.closest?.("[data-n]")?.dataset.n;
     const items = shown.map(([line, isFolded]) => {
-      const key = JSON.stringify([line.entry, line.depth, line.children, isFolded, line.notes.length, line.entry.n === selected, run.begun, end]);
+      const key = [line.entry, line.depth, line.children, isFolded, line.notes.length, line.entry.n === selected, end];
       const known = rows.get(line.entry.n);
-      if (known?.key === key) return known.item;
+      if (known?.key.every((part, index) => part === key[index])) return known.item;
       const item = row(line, isFolded, end);
       rows.set(line.entry.n, { key, item });
       return item;
@@ -71,6 +71,13 @@ export async function showRun(place, { run: id, at }, me) {
     items.forEach((item, index) => { if (tree.children[index] !== item) tree.insertBefore(item, tree.children[index] ?? null); });
     while (tree.children.length > items.length) tree.lastChild.remove();
     if (focused !== undefined && !tree.contains(document.activeElement)) tree.querySelector(`[data-n="${CSS.escape(focused)}"] .pick`)?.focus();
+  }
+
+  /** The time that the bars show. Of a run that goes on it grows in steps, so that most changes leave most bars alone. */
+  function scale(lines) {
+    if (run.ended) return run.ended - run.begun;
+    const last = lines.reduce((latest, { entry }) => Math.max(latest, entry.end ?? entry.at), run.begun);
+    return 1.5 ** Math.ceil(Math.log(Math.max(1000, last - run.begun)) / Math.log(1.5));
   }
 
   function row({ entry, depth, children, notes }, isFolded, end) {
@@ -154,7 +161,7 @@ export async function showRun(place, { run: id, at }, me) {
   }, () => head.append(h("p", { class: "note bad", role: "alert" }, "This run is gone: the console keeps the latest ones, and those of this process.")));
 }
 
-const MOMENTS = ["decision", "wrapper", "retry", "discarded", "replaced", "rejected", "event"];
+const MOMENTS = ["decision", "wrapper", "retry", "discarded", "replaced", "rejected", "event", "note"];
 const isMoment = ({ kind }) => MOMENTS.includes(kind);
 /** Something that is told of another entry. */
 const isNote = ({ kind }) => kind === "decision" || kind === "wrapper" || kind === "retry";
@@ -214,7 +221,7 @@ function title(entry) {
     case "turn": return String(entry.turn + 1);
     case "model": return entry.model ?? entry.provider ?? "";
     case "decision": return entry.callback;
-    case "wrapper": return entry.names.join(", ");
+    case "wrapper": return entry.names.join(", ").replace(/^\[(.*)\]$/, "$1");
     case "retry": return `attempt ${entry.attempt + 1} of the ${entry.on} call failed: ${words(entry.error)}`;
     case "rejected": case "discarded": return entry.error ? words(entry.error) : "";
     default: return entry.name ?? "";
@@ -236,8 +243,12 @@ function badges(entry, notes) {
   if (entry.attempts?.length > 1) shown.push(badge(count(entry.attempts.length, "attempt", "attempts"), "warn"));
   if (entry.answered_by?.length) shown.push(badge(`answered by ${entry.answered_by.join(", ")}`, "good"));
   // What a band did is what its callbacks have decided, but for what they have changed.
-  const isTold = (note) => note.kind === "decision" ? !isNothing(note) : note.kind === "wrapper" && (note.names[0].startsWith("[") || note.request.length || note.response.length);
-  const told = new Set(notes.filter(isTold).map((note) => note.kind === "wrapper" ? `${note.names.join(", ")}: ${note.did}` : `${note.callback}: ${typeof note.decision === "string" ? words(note.decision) : "failed"}`));
+  const deeds = notes.filter((note) => note.kind === "wrapper" && (note.names[0].startsWith("[") || note.request.length || note.response.length));
+  const decisions = notes.filter((note) => note.kind === "decision" && !isNothing(note) && !deeds.some(({ names }) => names.includes(note.callback)));
+  const told = new Set([
+    ...decisions.map(({ callback, decision }) => `${callback}: ${typeof decision === "string" ? words(decision) : "failed"}`),
+    ...deeds.map(({ names, did }) => `${names.join(", ").replace(/^\[(.*)\]$/, "$1")}: ${did}`),
+  ]);
   shown.push(...[...told].slice(0, 3).map((text) => badge(text, "warn")));
   if (told.size > 3) shown.push(badge(`${told.size - 3} more`, "quiet"));
   if (entry.kind === "decision") shown.push(made(entry));

@@ -39,7 +39,7 @@ function done({ did, request, response, attempt, own_time: own }) {
   // Which fields is said in words already; how much they changed is not.
   const sized = [...request, ...response].filter(({ before, after }) => before !== null || after !== null);
   const fields = sized.map(({ field, before, after }) => `${field} ${before ?? "none"} → ${after ?? "none"}`);
-  return h("p", { class: "deed" }, h("span", { class: "badge warn" }, did), attempt ? ` attempt ${attempt + 1}` : null,
+  return h("p", { class: "deed" }, h("span", { class: "badge warn" }, did), attempt ? h("span", { class: "quiet" }, ` attempt ${attempt + 1}`) : null,
     fields.length ? h("span", { class: "quiet" }, ` ${fields.join(", ")}`) : null, h("span", { class: "quiet number" }, ` ${span(own)} of its own`));
 }
 

@@ -56,6 +56,26 @@ impl<'a> From<&'a Entry> for ShownEntry<'a> {
     }
 }
 
+/// A page of the list.
+#[derive(Serialize)]
+struct RunPage<'a> {
+    runs: Vec<ShownRun<'a>>,
+    /// The number from which the next page goes on; `None` for the last one.
+    next: Option<u64>,
+    cursor: String,
+    gone: u64,
+    left_out: u64,
+}
+
+/// A run with a page of its entries.
+#[derive(Serialize)]
+struct EntryPage<'a> {
+    run: ShownRun<'a>,
+    entries: Vec<ShownEntry<'a>>,
+    next: Option<usize>,
+    cursor: String,
+}
+
 impl Api<'_> {
     /// Returns a run as the operator may see it.
     pub(super) fn shown<'a>(&self, run: &'a Summary) -> ShownRun<'a> {
@@ -100,14 +120,13 @@ impl Api<'_> {
         let store = lock(&self.console.collector.store);
         let (runs, has_more) = store.list(&wanted);
         let next = runs.last().filter(|_| has_more).map(|run| run.number);
-        let runs: Vec<_> = runs.into_iter().map(|run| self.shown(run)).collect();
-        Ok(reply::json(&json!({
-            "runs": runs,
-            "next": next,
-            "cursor": self.cursor(store.version),
-            "gone": store.gone,
-            "left_out": store.left_out,
-        })))
+        Ok(reply::json(&RunPage {
+            runs: runs.into_iter().map(|run| self.shown(run)).collect(),
+            next,
+            cursor: self.cursor(store.version),
+            gone: store.gone,
+            left_out: store.left_out,
+        }))
     }
 
     pub(super) fn run(&self, id: &str, query: &str) -> Result<Response<Body>, Refusal> {
@@ -123,13 +142,12 @@ impl Api<'_> {
         let entries = run.entries.get(from..).unwrap_or_default();
         let page = &entries[..entries.len().min(ENTRIES)];
         let next = (page.len() < entries.len()).then_some(from + page.len());
-        let page: Vec<_> = page.iter().map(ShownEntry::from).collect();
-        Ok(reply::json(&json!({
-            "run": self.shown(&run.summary),
-            "entries": page,
-            "next": next,
-            "cursor": self.cursor(store.version),
-        })))
+        Ok(reply::json(&EntryPage {
+            run: self.shown(&run.summary),
+            entries: page.iter().map(ShownEntry::from).collect(),
+            next,
+            cursor: self.cursor(store.version),
+        }))
     }
 
     pub(super) fn content(&self, id: &str, entry: &str) -> Result<Response<Body>, Refusal> {

@@ -17,7 +17,7 @@ use tower_agent_middleware::redact::{Detector, Redact};
 use crate::world::{User, get, runs, send, service, service_for, user_of};
 
 /// Those that stand in texts of calls, which are kept if they are recorded.
-const CONTENT: [&str; 9] = [
+const CONTENT: [&str; 10] = [
     "canary-instructions",
     "canary-user-message",
     "canary-reasoning",
@@ -25,6 +25,7 @@ const CONTENT: [&str; 9] = [
     "canary-argument",
     "canary-result",
     "canary-event",
+    "canary-note",
     "canary-tool-error",
     "canary-run-error",
 ];
@@ -65,6 +66,7 @@ fn agent(console: &Console) -> Agent {
         "canary-description",
         async |_: String, call: ToolRequest| {
             call.context().emit("progress", "canary-event").await;
+            call.context().note("found", "canary-note").await;
             call.context().state().set("key", "canary-state");
             call.context().private_state().set("key", "canary-private");
             "canary-result"
