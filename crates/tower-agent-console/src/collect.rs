@@ -213,6 +213,7 @@ impl Collector {
             }
         }
         store.count_dropped(lost + dropped);
+        store.drop_old(SystemTime::now());
         let version = store.version;
         drop(store);
         self.changed.send_if_modified(|known| {

@@ -1,7 +1,9 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http::request::Parts;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tower_agent::agent::Explanation;
 use tower_agent::callback::Bundle;
@@ -12,6 +14,7 @@ use tower_agent_conversations::Inbox;
 use crate::collect::Collector;
 use crate::lock::lock;
 use crate::operator::Operator;
+use crate::record::Run;
 use crate::service::{Access, ConsoleService};
 use crate::store::Limits;
 use crate::watch::{ConsoleLayer, UserOf, Watch};
@@ -47,6 +50,7 @@ impl Console {
         let limits = Limits {
             runs: 1_000,
             bytes: 64 << 20,
+            age: None,
         };
         Self {
             inner: Arc::new(Inner {
@@ -76,6 +80,14 @@ impl Console {
     #[must_use]
     pub fn max_bytes(self, bytes: usize) -> Self {
         lock(&self.inner.collector.store).limits.bytes = bytes;
+        self
+    }
+
+    /// Sets how long a run is kept after its end. By default it goes when there is no room for it.
+    /// It goes when the next thing is told, or somebody looks.
+    #[must_use]
+    pub fn max_age(self, age: Duration) -> Self {
+        lock(&self.inner.collector.store).limits.age = Some(age);
         self
     }
 
@@ -204,11 +216,59 @@ impl Console {
         ConsoleService::new(self, Access::Local(developer))
     }
 
+    /// Removes a run, by the id that the page shows. Returns whether it was there. What is told of
+    /// it later is not kept.
+    pub fn delete_run(&self, id: &str) -> bool {
+        self.inner.collector.collect();
+        let mut store = lock(&self.inner.collector.store);
+        let number = store.number(id);
+        number.map(|number| store.remove(number)).is_some()
+    }
+
+    /// Removes the runs of a [user](Self::user_id), and returns how many there were: a part of
+    /// removing a person's data. The questions that wait, and who has answered which, are not here.
+    pub fn delete_user(&self, user: &str) -> usize {
+        self.inner.collector.collect();
+        let mut store = lock(&self.inner.collector.store);
+        let runs = store.of_user(user);
+        let count = runs.len();
+        runs.into_iter().for_each(|number| store.remove(number));
+        count
+    }
+
+    /// Returns all that is kept of the runs of a [user](Self::user_id), texts included: a part of
+    /// what a person may ask for. Each is an object with the `run` and its `entries`.
+    #[must_use]
+    pub fn export_user(&self, user: &str) -> Vec<Value> {
+        self.inner.collector.collect();
+        let store = lock(&self.inner.collector.store);
+        let runs = store.of_user(user).into_iter();
+        let runs = runs.filter_map(|number| store.runs.get(&number));
+        runs.map(exported).collect()
+    }
+
     /// Ends the live views, which otherwise stay open for as long as somebody looks, so that a
     /// server can shut down.
     pub fn close(&self) {
         self.inner.collector.close();
     }
+}
+
+/// Returns all that is kept of a run.
+fn exported(run: &Run) -> Value {
+    let text = |text: &Option<Box<str>>| -> Option<Value> {
+        text.as_deref()
+            .and_then(|text| serde_json::from_str(text).ok())
+    };
+    let entries = run.entries.iter().map(|entry| {
+        let mut shown = json!(entry);
+        shown["input"] = text(&entry.content.input).into();
+        shown["output"] = text(&entry.content.output).into();
+        shown
+    });
+    let mut shown = json!(run.summary);
+    shown["user"] = run.summary.user.as_deref().into();
+    json!({ "run": shown, "entries": entries.collect::<Vec<_>>() })
 }
 
 impl Inner {

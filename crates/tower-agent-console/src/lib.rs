@@ -51,7 +51,9 @@
 //!
 //! # What is kept, and who sees it
 //!
-//! In memory, [1,000 runs](Console::max_runs) in [64 MiB](Console::max_bytes); the oldest go first.
+//! In memory, [1,000 runs](Console::max_runs) in [64 MiB](Console::max_bytes), for [as long as
+//! there is room](Console::max_age); the oldest go first. [`delete_user`](Console::delete_user) and
+//! [`export_user`](Console::export_user) are for a person's data.
 //!
 //! | | is kept | is seen by |
 //! |---|---|---|

@@ -84,6 +84,8 @@ pub(crate) struct Run {
     pub(crate) entries: Vec<Entry>,
     /// The estimated memory, in bytes.
     pub(crate) bytes: usize,
+    /// That of its texts.
+    pub(crate) content: usize,
     /// The entries of its agents, by the ids of their invocations.
     pub(crate) agents: HashMap<Arc<str>, u32>,
     /// The entries of the turns under way, by the entries of their agents.

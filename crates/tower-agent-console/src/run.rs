@@ -53,6 +53,7 @@ impl Run {
             },
             entries: Vec::new(),
             bytes,
+            content: 0,
             agents: HashMap::new(),
             turns: HashMap::new(),
             calls: HashMap::new(),
@@ -62,14 +63,24 @@ impl Run {
     }
 
     pub(crate) fn drop_content(&mut self) {
+        // It may be asked for with each event that follows.
+        if self.content == 0 {
+            return;
+        }
         for entry in &mut self.entries {
-            let len = entry.content.len();
-            if len > 0 {
-                self.bytes -= len;
+            if entry.content.len() > 0 {
                 self.summary.left_out += 1;
                 entry.content = Content::default();
             }
         }
+        self.bytes -= self.content;
+        self.content = 0;
+    }
+
+    /// Counts a text that was kept.
+    fn keeps(&mut self, len: usize) {
+        self.content += len;
+        self.bytes += len;
     }
 
     /// Adds an entry, and returns its place. `None` if the run has as many as it may.
@@ -92,7 +103,8 @@ impl Run {
             .get(&agent)
             .and_then(|turn| self.entries.get(*turn as usize));
         let turn = turn.and_then(|turn| turn.turn);
-        self.bytes += size_of::<Entry>() + kind.len() + content.len();
+        self.keeps(content.len());
+        self.bytes += size_of::<Entry>() + kind.len();
         self.bytes += call.as_ref().map_or(0, |call| call.len());
         self.entries.push(Entry {
             n,
@@ -325,10 +337,9 @@ impl Run {
         entry.end = Some(at);
         entry.version = version;
         if let (true, Some(failure)) = (has_content, failure) {
-            let text = content::of_text(failure.message());
-            self.bytes += text.len();
-            entry.content.output = Some(text);
+            entry.content.output = Some(content::of_text(failure.message()));
         }
+        let kept = entry.content.len();
         if let EntryKind::Agent {
             caller,
             error,
@@ -339,9 +350,11 @@ impl Run {
             *error = code;
             waits_for.clone_from(&waiting);
             if caller.is_some() {
+                self.keeps(kept);
                 return;
             }
         }
+        self.keeps(kept);
         self.open = self.open.saturating_sub(1);
         if self.open > 0 {
             return;
@@ -420,8 +433,9 @@ impl Run {
         };
         entry.end = Some(at);
         entry.version = version;
-        self.bytes += ended.output.as_ref().map_or(0, |text| text.len());
+        let before = entry.content.len();
         entry.content.output = ended.output;
+        let kept = entry.content.len().saturating_sub(before);
         let attempts: Vec<Attempt> = ended.attempts.into_iter().map(Into::into).collect();
         // A model call alone: those inside a tool call are entries of their own.
         if let EntryKind::Model { .. } = entry.kind {
@@ -462,6 +476,8 @@ impl Run {
             }
             _ => {}
         }
+        self.bytes += entry.kind.len();
+        self.keeps(kept);
     }
 }
 

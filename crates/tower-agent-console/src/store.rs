@@ -1,18 +1,24 @@
 //! The runs in memory, within bounds: the oldest go first.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use tower_agent::stream::{Event, EventKind, Observation};
 
 use crate::note::Note;
 use crate::record::{Run, Status, Summary, micros};
 
+/// The number of removed runs that are remembered.
+const REMOVED: usize = 10_000;
+
 /// What the store may hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) runs: usize,
     pub(crate) bytes: usize,
+    /// The time since a run has ended, or has begun if it has not.
+    pub(crate) age: Option<Duration>,
 }
 
 /// The runs, by their numbers.
@@ -32,8 +38,13 @@ pub(crate) struct Store {
     pub(crate) version: u64,
     /// What was observed of runs that are not here.
     pub(crate) left_out: u64,
-    /// Runs that have gone to make room.
+    /// Runs that have gone to make room, or were too old.
     pub(crate) gone: u64,
+    /// The last runs that were removed, with the version of the change.
+    pub(crate) removed: VecDeque<(u64, u64)>,
+    /// The ids of removed runs that had not ended, the oldest first: what is still told of them is
+    /// not to begin another one.
+    dead: VecDeque<Arc<str>>,
 }
 
 /// A query for the list of runs.
@@ -70,6 +81,8 @@ impl Store {
             version: 0,
             left_out: 0,
             gone: 0,
+            removed: VecDeque::new(),
+            dead: VecDeque::new(),
         }
     }
 
@@ -85,8 +98,12 @@ impl Store {
         (page, has_more)
     }
 
+    pub(crate) fn number(&self, id: &str) -> Option<u64> {
+        self.by_shown_id.get(id).copied()
+    }
+
     pub(crate) fn run(&self, id: &str) -> Option<&Run> {
-        self.runs.get(self.by_shown_id.get(id)?)
+        self.runs.get(&self.number(id)?)
     }
 
     /// Takes in what an observer was told.
@@ -158,6 +175,12 @@ impl Store {
         // A run that is made again, such as a durable one that goes on, counts its agents anew.
         let is_known = known.is_some_and(|run| !run.agents.contains_key(&event.invocation.id));
         if !is_known {
+            // An agent inside a run that was removed while it ran. One that is the outermost begins
+            // anew, also with the same id.
+            if event.invocation.caller.is_some() && self.dead.contains(id) {
+                self.left_out += 1;
+                return;
+            }
             self.begin(id, event);
         }
         self.change(id, |run, version| run.enter(event, version));
@@ -181,24 +204,74 @@ impl Store {
     /// Drops the oldest runs until the others are within the limits. The last one stays: what it
     /// may hold alone is bounded where it grows.
     fn make_room(&mut self) {
-        let Limits { runs, bytes } = self.limits;
+        let Limits { runs, bytes, .. } = self.limits;
         while self.runs.len() > runs.max(1) || self.bytes > bytes && self.runs.len() > 1 {
-            let Some((number, run)) = self.runs.pop_first() else {
+            let Some(oldest) = self.runs.keys().next().copied() else {
                 return;
             };
-            self.bytes = self.bytes.saturating_sub(run.bytes);
-            self.by_shown_id.remove(&run.summary.id);
-            if self.by_id.get(&run.id) == Some(&number) {
-                self.by_id.remove(&run.id);
-            }
+            self.remove(oldest);
             self.gone += 1;
         }
         // One run that is larger than all together may be keeps its rows, and loses its texts.
         if self.bytes > bytes
             && let Some(run) = self.runs.values_mut().next()
         {
+            let before = run.bytes;
             run.drop_content();
-            self.bytes = run.bytes;
+            self.bytes -= before - run.bytes;
         }
     }
+
+    /// Drops the runs that are too old.
+    pub(crate) fn drop_old(&mut self, now: SystemTime) {
+        let Some(oldest) = self.limits.age.and_then(|age| now.checked_sub(age)) else {
+            return;
+        };
+        let oldest = micros(oldest);
+        let is_old = |run: &Summary| run.ended.unwrap_or(run.begun) < oldest;
+        let runs = self.runs.values().map(|run| &run.summary);
+        let old: Vec<_> = runs
+            .filter(|run| is_old(run))
+            .map(|run| run.number)
+            .collect();
+        self.gone += old.len() as u64;
+        old.into_iter().for_each(|number| self.remove(number));
+    }
+
+    /// Returns the numbers of a user's runs.
+    pub(crate) fn of_user(&self, user: &str) -> Vec<u64> {
+        let runs = self.runs.values().map(|run| &run.summary);
+        let own = runs.filter(|run| run.user.as_deref() == Some(user));
+        own.map(|run| run.number).collect()
+    }
+
+    /// Returns whether more runs were removed since this version than are remembered.
+    pub(crate) fn has_forgotten(&self, version: u64) -> bool {
+        let first = self.removed.front();
+        self.removed.len() >= REMOVED && first.is_some_and(|(removed, _)| *removed > version)
+    }
+
+    /// Removes a run that is here.
+    pub(crate) fn remove(&mut self, number: u64) {
+        let Some(run) = self.runs.remove(&number) else {
+            return;
+        };
+        self.version += 1;
+        self.bytes = self.bytes.saturating_sub(run.bytes);
+        self.by_shown_id.remove(&run.summary.id);
+        if self.by_id.get(&run.id) == Some(&number) {
+            self.by_id.remove(&run.id);
+        }
+        push_bounded(&mut self.removed, (self.version, number));
+        if run.open > 0 {
+            push_bounded(&mut self.dead, run.id);
+        }
+    }
+}
+
+fn push_bounded<T>(list: &mut VecDeque<T>, item: T) {
+    if list.len() >= REMOVED {
+        list.pop_front();
+    }
+    list.push_back(item);
 }

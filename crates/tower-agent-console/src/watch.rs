@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::SystemTime;
 
 use pin_project_lite::pin_project;
-use tower_agent::call::{Attempts, Origin};
+use tower_agent::call::{Attempts, Extensions, Origin};
 use tower_agent::context::ConversationId;
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::ModelTarget;
@@ -61,9 +61,25 @@ pub(crate) struct Begun {
     input: Option<Box<str>>,
 }
 
+/// The consoles that see a call, in its request.
+#[derive(Clone, Default)]
+struct SeenBy(Vec<Arc<Tap>>);
+
+/// Returns whether a call is seen by this console already. It is from now on.
+fn is_seen(extensions: &mut Extensions, watch: &Watch) -> bool {
+    let mut seen = extensions.get::<SeenBy>().cloned().unwrap_or_default();
+    if seen.0.iter().any(|tap| Arc::ptr_eq(tap, &watch.tap)) {
+        return true;
+    }
+    seen.0.push(watch.tap.clone());
+    extensions.insert(seen);
+    false
+}
+
 /// A kind of call that is watched.
 pub(crate) trait Seen: Request {
-    /// Returns a call that begins; `None` for one of which only the observer tells.
+    /// Returns a call that begins; `None` for one of which only the observer tells, or which this
+    /// console sees already: an agent may be watched twice, as itself and inside another.
     fn begin(&mut self, watch: &Watch) -> Option<Begun>;
 
     /// Returns how a call has ended.
@@ -74,8 +90,8 @@ impl Seen for AgentRequest {
     fn begin(&mut self, watch: &Watch) -> Option<Begun> {
         let context = self.context();
         // Whose the run is, is known with its outermost agent.
-        if !context.path().contains('/')
-            && let Some(invocation) = context.invocation()
+        if let Some(invocation) = context.invocation()
+            && invocation.caller.is_none()
         {
             let conversation = context.extensions().get::<ConversationId>();
             let what = What::About {
@@ -94,6 +110,9 @@ impl Seen for AgentRequest {
 
 impl Seen for ModelRequest {
     fn begin(&mut self, watch: &Watch) -> Option<Begun> {
+        if is_seen(self.extensions_mut(), watch) {
+            return None;
+        }
         let is_first = self.context().iteration() == 0;
         let input = watch
             .has_content
@@ -128,6 +147,9 @@ impl Seen for ModelRequest {
 
 impl Seen for ToolRequest {
     fn begin(&mut self, watch: &Watch) -> Option<Begun> {
+        if is_seen(self.extensions_mut(), watch) {
+            return None;
+        }
         let input = watch
             .has_content
             .then(|| content::of_value(self.arguments()));

@@ -270,7 +270,7 @@ function describe(entry, entries, explanations) {
   if (isCall(entry) || entry.kind === "agent") {
     const notes = entries.filter((note) => note && isAbout(note, entry));
     const decisions = notes.filter(({ kind }) => kind === "decision");
-    const stands = around(find(explanations, path.split("/").at(-1)), entry.kind, entry.kind === "agent" ? "loop" : entry.name ?? "model");
+    const stands = around(find(explanations, path.split("/")), entry.kind, entry.kind === "agent" ? "loop" : entry.name ?? "model");
     const deeds = notes.filter(({ kind }) => kind === "wrapper");
     if (stands.around.length || decisions.length || deeds.length) parts.push(h("h3", {}, "What stands around it"), ...stack(stands.around, stands.target, decisions, deeds));
   }

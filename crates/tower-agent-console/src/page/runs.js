@@ -74,6 +74,10 @@ export async function showRuns(place, { agent = "", status: state = "" }) {
       await load();
       return;
     }
+    for (const number of data.removed) {
+      rows.get(number)?.row.remove();
+      rows.delete(number);
+    }
     for (const run of data.runs) put(run);
     tell(data);
   }, () => {});

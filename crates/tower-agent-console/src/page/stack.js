@@ -64,15 +64,13 @@ const told = ({ hook, decision, attempt }) => `${words(hook)}: ${did(decision)}$
 /** What a hook has decided. */
 export const made = (decision) => badge(told(decision), kind(decision));
 
-/** The explanation of the agent with this name, in those of others too. */
-export function find(explanations, name) {
-  for (const explained of explanations) {
-    if (explained.agent === name) return explained;
-    const { loop, team } = explained.body;
-    const inside = find(loop?.sub_agents ?? team?.members ?? [], name);
-    if (inside) return inside;
-  }
-  return undefined;
+/** The explanation of the agent at this path. An agent that is used as a tool has one of its own, if any. */
+export function find(explanations, path) {
+  const named = (list, name) => list.find(({ agent }) => agent === name);
+  return path.reduce((outer, name) => {
+    const { loop, team } = outer?.body ?? {};
+    return named(loop?.sub_agents ?? team?.members ?? [], name) ?? named(explanations, name);
+  }, undefined);
 }
 
 /** What is around one call of an agent: `agent`, `model` or `tool`. */

@@ -138,7 +138,7 @@ impl Live {
             operator: &self.operator,
         };
         let store = lock(&self.console.collector.store);
-        let is_reset = std::mem::take(&mut self.is_other);
+        let is_reset = std::mem::take(&mut self.is_other) || store.has_forgotten(self.since);
         if !is_reset && store.version <= self.since {
             return None;
         }
@@ -175,6 +175,9 @@ impl Live {
                 .collect();
             runs.sort_unstable_by_key(|run| run.version);
             let seen = cut(&mut runs, |run| run.version, store.version);
+            let removed = store.removed.iter();
+            let removed = removed.filter(|(version, _)| *version > self.since);
+            data["removed"] = removed.map(|(_, number)| *number).collect();
             data["runs"] = runs.into_iter().map(|run| json!(api.shown(run))).collect();
             seen
         };

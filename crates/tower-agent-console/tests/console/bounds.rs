@@ -206,3 +206,14 @@ async fn a_value_that_is_nested_deeply_is_not_kept() {
     let content = json(&service, &path).await;
     assert_eq!(content["output"], "nested too deeply to be kept");
 }
+
+#[tokio::test]
+async fn an_old_run_goes_by_itself() {
+    let console = Console::new().max_age(Duration::ZERO);
+    let service = service(&console);
+    let agent = agent(&console, ScriptedModel::always(Turn::from_text("hi")));
+    agent.run("?").await.unwrap();
+    let page = json(&service, "/api/runs").await;
+    assert_eq!(page["runs"], json!([]));
+    assert_eq!(page["gone"], 1);
+}

@@ -187,3 +187,17 @@ async fn one_operator_has_so_many_live_views() {
     bodies.pop();
     assert_eq!(send(&service, request()).await.status(), 200);
 }
+
+#[tokio::test]
+async fn a_reader_of_the_list_is_told_which_runs_have_gone() {
+    let console = Console::new().max_runs(1);
+    let service = service(&console);
+    let agent = agent(&console);
+    agent.run("?").await.unwrap();
+    let mut body = open(&service, "/api/live", None).await;
+    next(&mut body).await.unwrap();
+    agent.run("?").await.unwrap();
+    let event = next(&mut body).await.unwrap();
+    assert_eq!(event.data["removed"][0], 1);
+    assert_eq!(event.data["gone"], 1);
+}

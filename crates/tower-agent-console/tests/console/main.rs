@@ -5,6 +5,7 @@
 mod access;
 mod bounds;
 mod canary;
+mod deleting;
 mod inbox;
 mod live;
 mod runs;

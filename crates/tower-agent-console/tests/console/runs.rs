@@ -382,3 +382,47 @@ async fn a_layer_that_answers_has_decided() {
         "dropped the call inside, failed: timed out"
     );
 }
+
+#[tokio::test]
+async fn a_call_that_is_watched_twice_is_one() {
+    let console = Console::new();
+    let inner = Agent::builder(ScriptedModel::always(Turn::from_text("Oslo")))
+        .name("inner")
+        .callbacks(console.watch())
+        .global_callbacks(console.watch())
+        .build()
+        .unwrap();
+    let model = ScriptedModel::new([
+        Turn::tool("inner", json!({ "request": "?" })),
+        Turn::from_text("Oslo."),
+    ]);
+    let outer = Agent::builder(model)
+        .name("outer")
+        .tool(inner.into_tool("Knows."))
+        .global_callbacks(console.watch())
+        .build()
+        .unwrap();
+    outer.run("?").await.unwrap();
+    let run = latest(&service(&console)).await;
+    assert_eq!(of_kind(&run, "model").len(), 3);
+    assert_eq!(of_kind(&run, "tool").len(), 1);
+    assert_eq!(of_kind(&run, "agent").len(), 2);
+}
+
+#[tokio::test]
+async fn two_consoles_see_the_same() {
+    let [one, other] = [Console::new(), Console::new()];
+    let agent = Agent::builder(asks_and_answers())
+        .tool(look())
+        .global_callbacks(one.watch())
+        .global_callbacks(other.watch())
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap();
+    for console in [one, other] {
+        let run = latest(&service(&console)).await;
+        assert_eq!(of_kind(&run, "model").len(), 2);
+        assert_eq!(of_kind(&run, "model")[0]["attempts"][0]["end"], "answered");
+        assert_eq!(of_kind(&run, "tool").len(), 1);
+    }
+}
