@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use tower_agent::callback::after_model;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, BoxError, Effect, Error, ErrorKind, ModelResponse, Tool, Usage,
+    Action, Agent, AgentBuilder, BoxError, Effect, Error, ErrorKind, ModelResponse, Request, Tool,
+    Usage,
 };
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_console::Console;
@@ -155,9 +156,10 @@ fn researcher(console: &Console) -> Result<Agent, BoxError> {
     ]);
     let retry = CallRetryLayer::new().backoff(Duration::from_millis(30), Duration::from_millis(60));
     // The first answer is too short: the model is asked again.
-    let longer = after_model(|_, response: &ModelResponse| {
+    let longer = after_model(|request, response: &ModelResponse| {
         let is_short = !response.text().is_empty() && response.text().len() < 40;
         if is_short {
+            request.context().because("an answer says when");
             let ask = tower_agent::Message::user("Say when, too.");
             Action::Respond(response.clone().then_ask(ask))
         } else {

@@ -57,7 +57,7 @@
 //!
 //! | | is kept | is seen by |
 //! |---|---|---|
-//! | the runs' ids, times, agents, turns, calls, tokens, attempts, names of tools, callbacks and layers, decisions, which fields of a call they changed and how large these are, kinds of errors, roles that are waited for, who has answered a question about a call | always | every operator |
+//! | the runs' ids, times, agents, turns, calls, tokens, attempts, names of tools, callbacks and layers, decisions and the [reasons](tower_agent::RunContext::because) given for them, which fields of a call they changed and how large these are, kinds of errors, roles that are waited for, who has answered a question about a call | always | every operator |
 //! | the id of the conversation | if the run [has one](tower_agent::context::ConversationId) | every operator |
 //! | the user | with [`user_id`](Console::user_id) | as a hash by every operator, the same for all runs of this console; in the clear by those who [see users](Operator::sees_users) |
 //! | messages, instructions, arguments, results, values of the application's own events and of [notes](tower_agent::RunContext::note), texts of errors | with [`record_content`](Console::record_content), up to 64 KiB a text | operators who [see content](Operator::sees_content) |
@@ -65,7 +65,8 @@
 //! | who has answered which question, when, with which result | always, and as a line of the program's log | every operator |
 //! | state, private state, extensions, headers, keys, sealed values, metadata, bytes and addresses of media, parts that are a provider's own | never | nobody |
 //!
-//! Names are no content: a tool's name that a model has made up is kept, up to 128 bytes. Content
+//! Names are no content: a tool's name that a model has made up is kept, up to 128 bytes. Nor are
+//! reasons, which name a rule. Content
 //! is as it is outside all callbacks of the agent: register [`Redact`] for the tree as well, and it
 //! hides from here what it hides from everybody. It does not cover events that tools emit.
 //!

@@ -178,6 +178,9 @@ pub(crate) enum EntryKind {
         on: CallKind,
         attempt: u32,
         decision: CallbackDecision,
+        /// Why, in the callback's words.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        reasons: Vec<Arc<str>>,
         /// The place of its band around the call, from the outside in.
         wrapper: Option<u32>,
     },
@@ -191,6 +194,9 @@ pub(crate) enum EntryKind {
         attempt: u32,
         /// What it did, in words.
         did: String,
+        /// Why, in its own.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        reasons: Vec<Arc<str>>,
         request: Vec<FieldChange>,
         response: Vec<FieldChange>,
         /// In microseconds.
@@ -267,22 +273,28 @@ impl EntryKind {
             Self::Agent { path, .. } => path.len(),
             Self::Tool { name, end, .. } => name.len() + end.len(),
             Self::Model { end, .. } => end.len(),
-            Self::Decision { callback, .. } => callback.len(),
+            Self::Decision {
+                callback, reasons, ..
+            } => callback.len() + sum(reasons),
             Self::Wrapper {
                 names,
                 did,
+                reasons,
                 request,
                 response,
                 ..
             } => {
-                let names: usize = names.iter().map(|name| name.len()).sum();
                 let changes = request.len() + response.len();
-                names + did.len() + changes * size_of::<FieldChange>()
+                sum(names) + sum(reasons) + did.len() + changes * size_of::<FieldChange>()
             }
             Self::Event { name } | Self::Note { name } => name.len(),
             _ => 0,
         }
     }
+}
+
+fn sum(names: &[Arc<str>]) -> usize {
+    names.iter().map(|name| name.len()).sum()
 }
 
 impl CallOutcome {

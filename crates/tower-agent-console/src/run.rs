@@ -19,8 +19,11 @@ use crate::record::{
 /// The maximum number of entries of one run.
 const ENTRIES: usize = 50_000;
 
-/// The maximum length of a name that a model may have made up, in bytes.
+/// The maximum length of a name, which a model may have made up, and of a reason, in bytes.
 const NAME: usize = 128;
+
+/// The number of reasons of one decision that are kept.
+const REASONS: usize = 8;
 
 /// The number of callbacks that a summary names.
 const DECIDED: usize = 3;
@@ -200,6 +203,7 @@ impl Run {
                     on: note.call,
                     attempt: note.attempt,
                     decision: note.decision.clone(),
+                    reasons: reasons(&note.reasons),
                     wrapper: note.wrapper,
                 }
             }
@@ -487,6 +491,8 @@ fn is_response(end: CallEnd) -> bool {
 
 /// Returns what is kept of a wrapper's note: not the name of a tool, which its call has.
 fn wrapper(note: &WrapperNote) -> EntryKind {
+    let mut note = note.clone();
+    let reasons = reasons(&std::mem::take(&mut note.reasons));
     let text = note.to_string();
     let names = note.names.join(", ");
     let did = text
@@ -498,10 +504,17 @@ fn wrapper(note: &WrapperNote) -> EntryKind {
         names: note.names.iter().map(|name| short(name)).collect(),
         attempt: note.attempt,
         did: did.unwrap_or(&text).to_owned(),
-        request: note.request.clone(),
-        response: note.response.clone(),
+        reasons,
+        request: note.request,
+        response: note.response,
         own_time: u64::try_from(note.own_time.as_micros()).unwrap_or(u64::MAX),
     }
+}
+
+/// Returns the first few reasons.
+fn reasons(given: &[Arc<str>]) -> Vec<Arc<str>> {
+    let first = given.iter().take(REASONS);
+    first.map(|reason| short(reason)).collect()
 }
 
 /// Returns the parties that are asked: `user`, or a role.

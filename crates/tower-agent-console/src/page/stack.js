@@ -35,11 +35,11 @@ export function stack(around, target, decisions = [], deeds = []) {
 }
 
 /** What a band or a layer did, and how much. */
-function done({ did, request, response, attempt, own_time: own }) {
+function done({ did, reasons = [], request, response, attempt, own_time: own }) {
   // Which fields is said in words already; how much they changed is not.
   const sized = [...request, ...response].filter(({ before, after }) => before !== null || after !== null);
   const fields = sized.map(({ field, before, after }) => `${field} ${before ?? "none"} → ${after ?? "none"}`);
-  return h("p", { class: "deed" }, h("span", { class: "badge warn" }, did), attempt ? h("span", { class: "quiet" }, ` attempt ${attempt + 1}`) : null,
+  return h("p", { class: "deed" }, badge(did, "warn"), reasons.length ? ` ${reasons.join("; ")}` : null, attempt ? h("span", { class: "quiet" }, ` attempt ${attempt + 1}`) : null,
     fields.length ? h("span", { class: "quiet" }, ` ${fields.join(", ")}`) : null, h("span", { class: "quiet number" }, ` ${span(own)} of its own`));
 }
 
@@ -48,11 +48,12 @@ function callback(name, decisions) {
   const counts = new Map();
   for (const decision of decisions) {
     const text = told(decision);
-    const known = counts.get(text) ?? { decision, times: 0 };
+    const known = counts.get(text) ?? { decision, times: 0, reasons: new Set() };
     known.times += 1;
+    for (const reason of decision.reasons ?? []) known.reasons.add(reason);
     counts.set(text, known);
   }
-  return h("div", { class: "callback" }, h("span", { class: "name" }, name), [...counts].map(([text, { decision, times }]) => badge(times > 1 ? `${text}, ${times} times` : text, kind(decision))));
+  return h("div", { class: "callback" }, h("span", { class: "name" }, name), [...counts].map(([text, { decision, times, reasons }]) => [badge(times > 1 ? `${text}, ${times} times` : text, kind(decision)), reasons.size ? h("span", {}, [...reasons].join("; ")) : null]));
 }
 
 const did = (decision) => typeof decision === "string" ? words(decision) : `failed: ${words(Object.values(decision)[0])}`;

@@ -9,8 +9,8 @@ use tower_agent::context::ConversationId;
 use tower_agent::message::{Metadata, ToolCall};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentRequest, Error, ErrorKind, Interrupt, ModelResponse, Recovery, Tool,
-    ToolResponse, Usage,
+    Action, Agent, AgentRequest, Error, ErrorKind, Interrupt, ModelResponse, Recovery,
+    Request as _, Tool, ToolResponse, Usage,
 };
 use tower_agent_console::Console;
 use tower_agent_middleware::retry::CallRetryLayer;
@@ -153,6 +153,28 @@ async fn a_call_that_a_callback_answers_was_not_made() {
         assert_eq!(decision.unwrap()["call"], tools[0]["call"]);
         assert_eq!(run["run"]["decided_by"], json!(["forbid"]));
     }
+}
+
+#[tokio::test]
+async fn a_decision_has_the_reasons_that_were_given() {
+    let console = Console::new();
+    let clerk = before_tool(|request| {
+        request.context().because("more than a clerk may look at");
+        Action::Respond(ToolResponse::error("no"))
+    });
+    let agent = Agent::builder(asks_and_answers())
+        .tool(look())
+        .on_tool(clerk.named("clerk"))
+        .global_callbacks(console.watch())
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap();
+    let run = latest(&service(&console)).await;
+    for kind in ["decision", "wrapper"] {
+        let told = of_kind(&run, kind)[0];
+        assert_eq!(told["reasons"], json!(["more than a clerk may look at"]));
+    }
+    assert_eq!(deeds(&run)[0].1, "answered without the call");
 }
 
 #[tokio::test]
