@@ -451,10 +451,13 @@ mod tests {
             "| around | outside | inside | effect | instead |\n|---|---|---|---|---|\n",
         );
         let named = |names: &[&str]| {
-            let names = names.iter().map(|name| match name.split_once('(') {
-                _ if name.starts_with(|c: char| c.is_lowercase()) => (*name).to_owned(),
-                Some((name, _)) => format!("`{name}`"),
-                None => format!("`{name}`"),
+            let names = names.iter().map(|name| {
+                // The others are words.
+                if name.starts_with(char::is_uppercase) {
+                    format!("`{}`", name.split('(').next().unwrap_or(name))
+                } else {
+                    (*name).to_owned()
+                }
             });
             names.collect::<Vec<_>>().join(", ")
         };

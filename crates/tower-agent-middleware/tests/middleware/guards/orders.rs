@@ -46,6 +46,16 @@ fn assert_warns(agent: &Agent, outside: &str, inside: &str) {
     assert_eq!((&*warning.outside, &*warning.inside), (outside, inside));
 }
 
+/// Asserts that an order is warned of if it is the wrong one.
+#[track_caller]
+fn assert_warns_if(is_wrong: bool, agent: &Agent, outside: &str, inside: &str) {
+    if is_wrong {
+        assert_warns(agent, outside, inside);
+    } else {
+        assert_right(agent);
+    }
+}
+
 #[track_caller]
 fn assert_right(agent: &Agent) {
     assert_eq!(agent.explain().warnings(), [], "{}", agent.explain());
@@ -115,17 +125,15 @@ async fn a_retry_outside_an_approval_asks_at_each_attempt() {
         });
         let pay = flaky(&Log::default()).effect(Effect::Idempotent);
         let agent = Agent::builder(calls("pay")).tool(pay);
-        let agent = match is_outside {
-            true => agent.tool_layer(retry()).on_tool(approval),
-            false => agent.on_tool(approval).tool_layer(retry()),
+        let agent = if is_outside {
+            agent.tool_layer(retry()).on_tool(approval)
+        } else {
+            agent.on_tool(approval).tool_layer(retry())
         };
         let agent = agent.build().unwrap();
         assert_eq!(result_of(&agent.run("?").await.unwrap()), "paid");
         assert_eq!(asks.take().len(), asked);
-        match is_outside {
-            true => assert_warns(&agent, "CallRetryLayer", "Approval"),
-            false => assert_right(&agent),
-        }
+        assert_warns_if(is_outside, &agent, "CallRetryLayer", "Approval");
     }
 }
 
@@ -206,19 +214,22 @@ async fn a_limit_that_adapts_outside_a_rate_takes_waiting_for_slowness() {
     let limits = [true, false].map(|is_outside| async move {
         let adaptive = AdaptiveConcurrencyLayer::new().initial(16);
         let agent = Agent::builder(model());
-        let agent = match is_outside {
-            true => agent.model_layer(adaptive.clone()).model_layer(rate()),
-            false => agent.model_layer(rate()).model_layer(adaptive.clone()),
+        let agent = if is_outside {
+            agent.model_layer(adaptive.clone()).model_layer(rate())
+        } else {
+            agent.model_layer(rate()).model_layer(adaptive.clone())
         };
         let agent = agent.build().unwrap();
         for _ in 0..20 {
             let runs = (0..16).map(|_| agent.run("?"));
             assert!(join_all(runs).await.iter().all(Result::is_ok));
         }
-        match is_outside {
-            true => assert_warns(&agent, "AdaptiveConcurrencyLayer", "RateLimitLayer"),
-            false => assert_right(&agent),
-        }
+        assert_warns_if(
+            is_outside,
+            &agent,
+            "AdaptiveConcurrencyLayer",
+            "RateLimitLayer",
+        );
         adaptive.limit("")
     });
     let [outside, inside] = limits;
@@ -237,19 +248,17 @@ async fn a_cache_outside_a_guardrail_replays_what_is_not_checked() {
         });
         let cache = CacheLayer::new(|_| Ok("anybody".to_owned()));
         let agent = Agent::builder(says("done"));
-        let agent = match is_outside {
-            true => agent.model_layer(cache).model_layer(guardrail),
-            false => agent.model_layer(guardrail).model_layer(cache),
+        let agent = if is_outside {
+            agent.model_layer(cache).model_layer(guardrail)
+        } else {
+            agent.model_layer(guardrail).model_layer(cache)
         };
         let agent = agent.build().unwrap();
         for _ in 0..2 {
             agent.run("?").await.unwrap();
         }
         assert_eq!(checks.take().len(), checked);
-        match is_outside {
-            true => assert_warns(&agent, "CacheLayer", "Guardrail"),
-            false => assert_right(&agent),
-        }
+        assert_warns_if(is_outside, &agent, "CacheLayer", "Guardrail");
     }
 }
 
@@ -259,18 +268,16 @@ async fn a_budget_outside_a_cache_refuses_what_could_be_replayed() {
         let account = Account::new(Limits::new().model_calls(1));
         let cache = CacheLayer::new(|_| Ok("anybody".to_owned()));
         let agent = Agent::builder(says("done"));
-        let agent = match is_outside {
-            true => agent.callbacks(Budget::of(account)).model_layer(cache),
-            false => agent.model_layer(cache).callbacks(Budget::of(account)),
+        let agent = if is_outside {
+            agent.callbacks(Budget::of(account)).model_layer(cache)
+        } else {
+            agent.model_layer(cache).callbacks(Budget::of(account))
         };
         let agent = agent.build().unwrap();
         agent.run("?").await.unwrap();
         // The same question again.
         assert_eq!(agent.run("?").await.is_err(), is_outside);
-        match is_outside {
-            true => assert_warns(&agent, "Budget", "CacheLayer"),
-            false => assert_right(&agent),
-        }
+        assert_warns_if(is_outside, &agent, "Budget", "CacheLayer");
     }
 }
 
@@ -279,31 +286,20 @@ async fn what_is_outside_a_redaction_sees_the_original() {
     for is_outside in [true, false] {
         let record = RecordLayer::<ModelRequest>::new();
         let agent = Agent::builder(says("done"));
-        let agent = match is_outside {
-            true => agent
+        let agent = if is_outside {
+            agent
                 .model_layer(record.clone())
-                .callbacks(redact().redact_input()),
-            false => agent
                 .callbacks(redact().redact_input())
-                .model_layer(record.clone()),
+        } else {
+            agent
+                .callbacks(redact().redact_input())
+                .model_layer(record.clone())
         };
         let agent = agent.build().unwrap();
         agent.run(MAIL).await.unwrap();
         let seen = record.requests()[0].messages().last().unwrap().text();
         assert_eq!(seen.contains(MAIL), is_outside, "{seen}");
-        match is_outside {
-            true => {
-                let warnings = agent.explain().warnings();
-                assert_eq!(warnings.len(), 1, "{warnings:#?}");
-                assert!(warnings[0].outside.starts_with("RecordLayer"));
-                assert_eq!(warnings[0].inside, "Redact(prompt)");
-                assert_eq!(
-                    (warnings[0].agent.as_str(), warnings[0].tool.as_deref()),
-                    ("agent", None)
-                );
-            }
-            false => assert_right(&agent),
-        }
+        assert_warns_if(is_outside, &agent, "RecordLayer", "Redact(prompt)");
     }
 }
 
@@ -410,19 +406,17 @@ async fn a_guard_of_one_agent_does_not_see_the_agents_inside() {
             .name("boss")
             .tool(Tool::function("read_mail", "Reads.", |_: Value| "a mail"))
             .tool(worker);
-        let agent = match is_of_one {
-            true => agent.callbacks(flow),
-            false => agent.global_callbacks(flow.tool("worker", ToolFlow::agent())),
+        let agent = if is_of_one {
+            agent.callbacks(flow)
+        } else {
+            agent.global_callbacks(flow.tool("worker", ToolFlow::agent()))
         };
         let agent = agent.build().unwrap();
         let response = agent.run("?").await.unwrap();
         let results = response.messages().iter().flat_map(Message::tool_results);
         let last = results.last().unwrap().text();
         assert_eq!(last.starts_with("refused: "), is_of_one, "{last}");
-        match is_of_one {
-            true => assert_warns(&agent, "Flow(labels)", "worker"),
-            false => assert_right(&agent),
-        }
+        assert_warns_if(is_of_one, &agent, "Flow(labels)", "worker");
     }
 }
 
