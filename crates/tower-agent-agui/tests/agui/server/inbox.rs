@@ -431,12 +431,13 @@ async fn nothing_that_staff_says_multiplies_or_is_a_fault_of_the_server() {
     };
     for (number, value) in values().into_iter().enumerate() {
         for (field, build) in FIELDS {
+            // The application of this server has no name, as the question's own key says.
+            if field == "app" && value == "" {
+                continue;
+            }
             let body = build(&question, value.clone()).to_string();
             let reply = post(&service, "support", body).await;
-            // The application of this server has no name, as its key says.
-            if field != "app" || value != "" {
-                look(field, number, &reply);
-            }
+            look(field, number, &reply);
         }
     }
     for (number, after) in ["x", "bnVsbA", "W10", &"W".repeat(1 << 14)]
@@ -478,7 +479,7 @@ async fn nothing_that_staff_says_multiplies_or_is_a_fault_of_the_server() {
 #[tokio::test]
 async fn the_names_of_a_conversation_are_bounded() {
     let service = service(AgUi::new(agent(
-        &ScriptedModel::new([]),
+        &ScriptedModel::new([wants(5)]),
         &Refunds::default(),
     )));
     for (field, most) in [("user", 512), ("id", 1024)] {
