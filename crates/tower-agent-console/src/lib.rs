@@ -87,7 +87,8 @@
 //! A run never waits. What it tells goes into two queues of 16,384 places, from which a thread of
 //! the console's own takes it; a request takes in what is there first, so that it shows all that
 //! was told before it. Texts are left out before anything else is, and what was left out is
-//! counted, and shown.
+//! counted, and shown. To be watched costs each model and tool call some 15,000 instructions, a few
+//! microseconds, without content; with content, its texts are written as JSON as well.
 //!
 //! Live views have no queues: a reader is told the present state of what has changed since it was
 //! told last, at most ten times a second. So one that is slow, or was away, misses nothing, and one
