@@ -42,7 +42,9 @@ const ROWS: [(&str, Option<usize>); 3] = [
 ];
 
 /// How many times the instructions of a decision by 20 rules one may cost with others beside them.
-const TIMES_ALONE: f64 = 1.05;
+/// They were 1.04 times; Cedar hashes with random keys, and each process counts up to 2 % more or
+/// less.
+const TIMES_ALONE: f64 = 1.15;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[allow(dead_code)]
