@@ -104,7 +104,7 @@ const steps = {
     const detail = page.getByLabel("Details");
     await has(detail.locator(".stack li.layer"), "CallRetryLayer");
     await has(detail.locator(".stack .callback", { hasText: "long enough" }), "after: respond");
-    await has(detail.locator(".stack .deed"), "an answer says when");
+    await has(detail.locator(".stack .callback"), "an answer says when");
     assert.equal(await detail.locator(".attempts tbody tr").count(), 3);
     await has(detail.locator("pre"), "It was the one at Alexandria.");
     await page.waitForURL(/at=\d+/);

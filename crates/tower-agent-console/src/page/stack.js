@@ -34,13 +34,18 @@ export function stack(around, target, decisions = [], deeds = []) {
   ];
 }
 
-/** What a band or a layer did, and how much. */
-function done({ did, reasons = [], request, response, attempt, own_time: own }) {
+/** What a band or a layer did, why and how much. */
+function done({ did, names, reasons = [], request, response, attempt, own_time: own }) {
   // Which fields is said in words already; how much they changed is not.
   const sized = [...request, ...response].filter(({ before, after }) => before !== null || after !== null);
-  const fields = sized.map(({ field, before, after }) => `${field} ${before ?? "none"} → ${after ?? "none"}`);
-  return h("p", { class: "deed" }, badge(did, "warn"), reasons.length ? ` ${reasons.join("; ")}` : null, attempt ? h("span", { class: "quiet" }, ` attempt ${attempt + 1}`) : null,
-    fields.length ? h("span", { class: "quiet" }, ` ${fields.join(", ")}`) : null, h("span", { class: "quiet number" }, ` ${span(own)} of its own`));
+  const more = [
+    ...sized.map(({ field, before, after }) => `${field} ${before ?? "none"} → ${after ?? "none"}`),
+    attempt ? `attempt ${attempt + 1}` : "",
+    `${span(own)} of its own`,
+  ];
+  // Those of a band's callbacks stand with what these have decided.
+  const why = names[0].startsWith("[") && reasons.length ? ` ${reasons.join("; ")}` : null;
+  return h("p", { class: "deed" }, badge(did, "warn"), why, h("span", { class: "quiet" }, ` ${more.filter(Boolean).join(" · ")}`));
 }
 
 /** A callback with what it has decided; the same again is a number. */
