@@ -117,6 +117,13 @@ struct OpenStep {
     finish_reason: Option<FinishReason>,
 }
 
+/// What the model is told to do.
+struct Instructions {
+    text: Option<Arc<str>>,
+    /// The keys of the state whose values are in it.
+    shown_state: Option<Arc<[String]>>,
+}
+
 impl<'a> LoopState<'a> {
     fn new(config: &'a LoopConfig, request: &'a AgentRequest) -> Result<Self> {
         let context = request.context();
@@ -526,17 +533,21 @@ impl<'a> LoopState<'a> {
         instructions.or(self.config.instructions.as_ref())
     }
 
-    /// Returns the instructions for the model, and the keys of the state whose values are in them.
-    fn instructions(&self) -> Result<(Option<Arc<str>>, Option<Arc<[String]>>)> {
-        let template = self.template();
-        match (self.rules.placeholders, template) {
+    /// Returns the instructions for the model.
+    fn instructions(&self) -> Result<Instructions> {
+        match (self.rules.placeholders, self.template()) {
             (Placeholders::Filled, Some(template)) => {
                 let mut keys = Vec::new();
                 let filled = self.context().state().fill_with(template, &mut keys)?;
-                let keys = (!keys.is_empty()).then(|| keys.into());
-                Ok((Some(filled.into()), keys))
+                Ok(Instructions {
+                    text: Some(filled.into()),
+                    shown_state: (!keys.is_empty()).then(|| keys.into()),
+                })
             }
-            (_, instructions) => Ok((instructions.cloned(), None)),
+            (_, instructions) => Ok(Instructions {
+                text: instructions.cloned(),
+                shown_state: None,
+            }),
         }
     }
 
@@ -556,10 +567,10 @@ impl<'a> LoopState<'a> {
     }
 
     fn model_request(&self, id: &MessageId, messages: Messages) -> Result<ModelRequest> {
-        let (instructions, shown_state) = self.instructions()?;
+        let instructions = self.instructions()?;
         let mut request = ModelRequest::in_run(
             &self.turn,
-            instructions,
+            instructions.text,
             self.view(messages),
             id,
             &self.declarations,
@@ -569,7 +580,7 @@ impl<'a> LoopState<'a> {
         let respond = self.rules.after_model_respond;
         request.after_replaces_all = respond != AfterModelRespond::KeepToolCalls;
         request.is_answered_by_tool = self.is_answered_by_tool();
-        request.shown_state = shown_state;
+        request.shown_state = instructions.shown_state;
         Ok(request)
     }
 

@@ -62,6 +62,9 @@ pub(crate) struct StackLayer<R: Request> {
     apply: Box<dyn Fn(LayerInner<R>) -> BoxCallService<R> + Send + Sync>,
 }
 
+/// Puts a layer, which has these names, around a service.
+type Apply<L, R> = fn(&L, LayerInner<R>, &Arc<Vec<String>>) -> BoxCallService<R>;
+
 impl<R: Request> StackBuilder<R> {
     /// Creates an empty stack.
     #[must_use]
@@ -123,7 +126,7 @@ impl<R: Request> StackBuilder<R> {
         &mut self,
         position: Position,
         layer: L,
-        apply: fn(&L, LayerInner<R>, &Arc<Vec<String>>) -> BoxCallService<R>,
+        apply: Apply<L, R>,
     ) {
         // Read now: in the closure below, the layer has lost its type.
         let names = Arc::new(names_of::<R, L>(&layer));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::answer_format::AnswerFormat;
-use crate::message::{Message, Messages};
+use crate::message::Messages;
 use crate::model::{Settings, changed_settings, changed_tools, changed_words};
 use crate::stream::{EndReason, FieldChange};
 use crate::tool::ToolSet;
@@ -48,13 +48,13 @@ impl SeenAgentResponse {
     pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
         // The new ones alone: a response of a callback is put behind those of the request.
         let [new, later_new] = [self, later].map(|seen| seen.messages.range(seen.new_from));
-        let sizes = (new.len(), later_new.len());
-        let differs = |(one, other): &(&Message, &Message)| one != other;
-        let mut pairs = new.clone().zip(later_new.clone());
-        if sizes.0 != sizes.1 || pairs.any(|pair| differs(&pair)) {
-            changes.push(FieldChange::new("messages", Some(sizes.0), Some(sizes.1)));
+        let before = new.len();
+        let after = later_new.len();
+        if !new.clone().eq(later_new.clone()) {
+            changes.push(FieldChange::new("messages", Some(before), Some(after)));
         }
-        if let (Some(last), Some(later_last)) = (new.last(), later_new.last()) {
+        let mut last = new.rev().zip(later_new.rev());
+        if let Some((last, later_last)) = last.next() {
             changed_words(last, later_last, changes);
         }
         if self.end_reason != later.end_reason {

@@ -161,9 +161,10 @@ async fn the_inner_one_of_a_pair_is_asked_where_something_is_between() {
             let pair = Bundle::new().edges_of_model(edge("outer"), edge("inner"));
             let model = ScriptedModel::new([Turn::from_text("Done.")]);
             let agent = between(Agent::builder(model));
-            let agent = match is_global {
-                true => agent.global_callbacks(pair),
-                false => agent.callbacks(pair),
+            let agent = if is_global {
+                agent.global_callbacks(pair)
+            } else {
+                agent.callbacks(pair)
             };
             agent.build().unwrap().run("?").await.unwrap();
             assert_eq!(trace.take(), expected, "{number}, {is_global}");
