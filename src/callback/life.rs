@@ -329,6 +329,7 @@ impl<R: Request> Inside<R> {
 }
 
 /// Makes a call of the target, with a probe outside where somebody asks.
+#[inline]
 fn reach<R: Request>(
     sight: Option<&'static Sight<R>>,
     request: R,
@@ -338,11 +339,12 @@ fn reach<R: Request>(
     let future = make(request);
     match probe {
         None => future,
-        probe => BoxCallFuture::new(ProbedCall::new(future, probe)),
+        Some(probe) => ProbedCall::boxed(future, probe),
     }
 }
 
 /// Runs one call inside a band of a stack, with a probe outside where somebody asks.
+#[inline]
 fn run_probed<R, S>(
     sight: Option<&'static Sight<R>>,
     (position, callbacks): Band<R>,
@@ -356,10 +358,12 @@ where
 {
     let names = || Names::Band(callbacks.clone().into_members());
     let probe = BoundaryProbe::enter(sight, names, &mut request, None);
+    // In one place, with a probe or without: a second one would take the hooks out of line.
     let future = run(Some(position), callbacks, request, inner, is_ready);
+    let future = BoxCallFuture::new(future);
     match probe {
-        None => BoxCallFuture::new(future),
-        probe => BoxCallFuture::new(ProbedCall::new(future, probe)),
+        None => future,
+        Some(probe) => ProbedCall::boxed(future, probe),
     }
 }
 

@@ -24,7 +24,7 @@ use tower::Service;
 
 use super::hook::name;
 use super::members::Members;
-use crate::call::{CallKind, CallService, Request};
+use crate::call::{BoxCallFuture, CallKind, CallService, Request};
 use crate::context::{Carried, RunContext};
 use crate::conversation::CallName;
 use crate::error::{BoxError, Error, ErrorKind, Result};
@@ -32,7 +32,7 @@ use crate::lock::lock;
 use crate::model::{SeenModelRequest, SeenModelResponse};
 use crate::on_drop::OnDrop;
 use crate::run::{SeenAgentRequest, SeenAgentResponse};
-use crate::stream::{CallEnd, FieldChange, Observed, WrapperNote};
+use crate::stream::{CallEnd, FieldChange, Observed, WrapperNote, is_passed_on};
 use crate::tool::{SeenToolRequest, SeenToolResponse};
 
 /// How probes look at calls of one kind.
@@ -116,7 +116,10 @@ struct Inner {
     /// How long calls were running before.
     time: Duration,
     last: Option<CallEnd>,
-    responses: Vec<SeenResponse>,
+    /// The last response from inside,
+    response: Option<SeenResponse>,
+    /// and those before.
+    earlier: Vec<SeenResponse>,
 }
 
 impl WrapperCall {
@@ -178,7 +181,11 @@ impl WrapperCall {
         if end != CallEnd::Dropped {
             inside.ended += 1;
             inside.last = Some(end);
-            inside.responses.extend(response);
+            let earlier = match response {
+                Some(_) => std::mem::replace(&mut inside.response, response),
+                None => None,
+            };
+            inside.earlier.extend(earlier);
         }
     }
 
@@ -188,52 +195,60 @@ impl WrapperCall {
         names: &Names<R>,
         outside: CallEnd,
         response: Option<&SeenResponse>,
-        reasons: Vec<Arc<str>>,
+        carried: &Carried,
         now: Instant,
     ) {
-        let inside = std::mem::take(&mut *lock(&self.inside));
+        let (inside, response) = {
+            let mut inside = lock(&self.inside);
+            let response = response.map_or_else(Vec::new, |response| inside.changed(response));
+            if !self.agent.asks_about_all_wrappers()
+                && response.is_empty()
+                && inside.request.is_empty()
+                && is_passed_on(inside.calls, inside.ended, inside.last, outside)
+                && !carried.has_reasons()
+            {
+                // The call is over, and what it was given is of no more use.
+                (inside.given, inside.response) = (None, None);
+                return;
+            }
+            (std::mem::take(&mut *inside), response)
+        };
         let running = inside.since.map_or(Duration::ZERO, |since| now - since);
-        let mut note = WrapperNote {
+        let note = WrapperNote {
             index: self.index,
-            names: Vec::new(),
+            names: names.to_vec(),
             call: self.call,
-            name: None,
-            tool_call: None,
+            name: inside.given.as_ref().and_then(SeenRequest::name),
+            tool_call: self.tool_call.as_ref().map(CallName::in_stream),
             iteration: self.iteration,
             attempt: self.attempt,
             request: inside.request,
             calls: inside.calls,
             dropped: inside.calls - inside.ended,
             inside: inside.last,
-            response: response
-                .map_or_else(Vec::new, |response| changed(&inside.responses, response)),
+            response,
             outside,
-            reasons,
+            reasons: carried.reasons(),
             own_time: (now - self.entered).saturating_sub(inside.time + running),
         };
-        // Before anything that allocates.
-        if note.is_idle() && !self.agent.asks_about_all_wrappers() {
-            return;
-        }
-        note.names = names.to_vec();
-        note.name = inside.given.as_ref().and_then(SeenRequest::name);
-        note.tool_call = self.tool_call.as_ref().map(CallName::in_stream);
         self.agent.tell_wrapper(note);
     }
 }
 
-/// Returns the fields of a response that differ from those of what came from inside: it may be any
-/// of several.
-fn changed(inside: &[SeenResponse], response: &SeenResponse) -> Vec<FieldChange> {
-    let mut least: Option<Vec<FieldChange>> = None;
-    for seen in inside.iter().rev() {
-        let changes = seen.changes(response);
-        if changes.is_empty() {
-            return changes;
+impl Inner {
+    /// Returns the fields of a response that differ from those of what came from inside: it may be
+    /// any of several.
+    fn changed(&self, response: &SeenResponse) -> Vec<FieldChange> {
+        let Some(last) = &self.response else {
+            return Vec::new();
+        };
+        let changes = last.changes(response);
+        let is_another = |seen: &SeenResponse| seen.changes(response).is_empty();
+        if !changes.is_empty() && self.earlier.iter().any(is_another) {
+            return Vec::new();
         }
-        least.get_or_insert(changes);
+        changes
     }
-    least.unwrap_or_default()
 }
 
 /// The names of a wrapper.
@@ -355,7 +370,7 @@ impl<R: Request> BoundaryProbe<R> {
         if let Some((carried, names)) = &self.entered
             && let Some(call) = carried.entered()
         {
-            call.leave(names, end, response.as_ref(), carried.reasons(), now);
+            call.leave(names, end, response.as_ref(), carried, now);
         }
         let outer = self.outer.as_ref();
         if let Some(outer) = outer.and_then(|outer| outer.entered()) {
@@ -377,25 +392,30 @@ impl<R: Request> Drop for BoundaryProbe<R> {
 }
 
 pin_project! {
-    /// A call behind a boundary, with a probe or without.
+    /// A call behind a probe.
+    //
+    // Boxed where it is used: a boundary without a probe has no room for one.
     #[project = ProbedState]
     pub(super) enum ProbedCall<F, R>
     where
         R: Request,
     {
-        Plain { #[pin] future: F },
         /// Dropped in this order: what is inside ends first.
-        Probed { #[pin] future: F, probe: Option<BoundaryProbe<R>> },
+        Running { #[pin] future: F, probe: Option<BoundaryProbe<R>> },
         Over,
     }
 }
 
-impl<F, R: Request> ProbedCall<F, R> {
-    pub(super) fn new(future: F, probe: Option<BoundaryProbe<R>>) -> Self {
-        match probe {
-            None => Self::Plain { future },
-            probe => Self::Probed { future, probe },
-        }
+impl<F, E, R> ProbedCall<F, R>
+where
+    R: Request,
+    F: Future<Output = Result<R::Response, E>> + Send + 'static,
+    E: Into<BoxError> + 'static,
+{
+    #[cold]
+    pub(super) fn boxed(future: F, probe: BoundaryProbe<R>) -> BoxCallFuture<R> {
+        let probe = Some(probe);
+        BoxCallFuture::new(Self::Running { future, probe })
     }
 }
 
@@ -408,17 +428,15 @@ where
     type Output = Result<R::Response>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let to_error = |error: E| Error::from(error.into());
         let (result, mut probe) = match self.as_mut().project() {
-            ProbedState::Plain { future } => return future.poll(cx).map_err(to_error),
             ProbedState::Over => return Poll::Pending,
-            ProbedState::Probed { future, probe } => {
+            ProbedState::Running { future, probe } => {
                 let mut panicked = OnDrop::new(probe, |probe| {
                     if let Some(probe) = probe {
                         probe.end(CallEnd::Failed(ErrorKind::Callback), None);
                     }
                 });
-                let polled = future.poll(cx).map_err(to_error);
+                let polled = future.poll(cx).map_err(|error| Error::from(error.into()));
                 panicked.disarm();
                 let result = ready!(polled);
                 (result, panicked.take())
@@ -433,6 +451,36 @@ where
             }
         }
         Poll::Ready(result)
+    }
+}
+
+pin_project! {
+    /// A call of a layer's service.
+    #[project = LayerCallState]
+    pub(super) enum LayerCall<F, R>
+    where
+        R: Request,
+    {
+        Plain { #[pin] future: F },
+        Probed { future: BoxCallFuture<R> },
+    }
+}
+
+impl<F, E, R> Future for LayerCall<F, R>
+where
+    R: Request,
+    F: Future<Output = Result<R::Response, E>>,
+    E: Into<BoxError>,
+{
+    type Output = Result<R::Response>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project() {
+            LayerCallState::Plain { future } => {
+                future.poll(cx).map_err(|error| Error::from(error.into()))
+            }
+            LayerCallState::Probed { future } => Pin::new(future).poll(cx),
+        }
     }
 }
 
@@ -472,7 +520,7 @@ impl<S: Clone, R: Request> Clone for ProbedLayer<S, R> {
 impl<S: CallService<R>, R: Request> Service<R> for ProbedLayer<S, R> {
     type Response = R::Response;
     type Error = Error;
-    type Future = ProbedCall<S::Future, R>;
+    type Future = LayerCall<S::Future, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let polled = self.service.poll_ready(cx);
@@ -483,9 +531,17 @@ impl<S: CallService<R>, R: Request> Service<R> for ProbedLayer<S, R> {
         polled.map_err(|error| Error::from(error.into()))
     }
 
+    #[inline]
     fn call(&mut self, mut request: R) -> Self::Future {
         let names = || Names::Layer(self.names.clone());
-        let probe = BoundaryProbe::enter(self.sight, names, &mut request, self.waiting.take());
-        ProbedCall::new(self.service.call(request), probe)
+        let waiting = self.waiting.take();
+        let probe = BoundaryProbe::enter(self.sight, names, &mut request, waiting);
+        let future = self.service.call(request);
+        match probe {
+            None => LayerCall::Plain { future },
+            Some(probe) => LayerCall::Probed {
+                future: ProbedCall::boxed(future, probe),
+            },
+        }
     }
 }

@@ -62,6 +62,10 @@ impl Carried {
         new
     }
 
+    pub(crate) fn has_reasons(&self) -> bool {
+        !lock(&self.reasons).all.is_empty()
+    }
+
     /// Returns all reasons.
     pub(crate) fn reasons(&self) -> Vec<Arc<str>> {
         lock(&self.reasons).all.clone()

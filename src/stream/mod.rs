@@ -75,5 +75,5 @@ pub(crate) use self::observed::{Observed, ObservedRun};
 pub use self::observer::{Observation, Observations, Observer, observer};
 pub use self::piece::Piece;
 pub use self::unfinished::Unfinished;
-pub(crate) use self::wrapper_note::is_same;
 pub use self::wrapper_note::{CallEnd, FieldChange, WrapperNote};
+pub(crate) use self::wrapper_note::{is_passed_on, is_same};

@@ -115,24 +115,36 @@ pub(crate) fn is_same<T: ?Sized>(one: &Option<Arc<T>>, other: &Option<Arc<T>>) -
 }
 
 impl WrapperNote {
-    /// Returns whether the wrapper passed the call on once, as it was, and returned what came back.
+    /// Returns whether the wrapper passed the call on once, as it was, returned what came back, and
+    /// said nothing.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let is_passed_on = match (self.inside, self.outside) {
-            // Something outside dropped the call, and what was inside with it.
-            (None, CallEnd::Dropped) => self.calls == 1,
-            (inside, outside) => inside == Some(outside) && self.dropped == 0,
-        };
-        is_passed_on && self.calls == 1 && self.request.is_empty() && self.response.is_empty()
+        let ended = self.calls - self.dropped;
+        is_passed_on(self.calls, ended, self.inside, self.outside)
+            && self.request.is_empty()
+            && self.response.is_empty()
+            && self.reasons.is_empty()
     }
+}
+
+/// Returns whether a call was passed on once, and ended as the call inside did.
+pub(crate) fn is_passed_on(
+    calls: u32,
+    ended: u32,
+    inside: Option<CallEnd>,
+    outside: CallEnd,
+) -> bool {
+    calls == 1
+        && match inside {
+            // Something outside dropped the call, and what was inside with it.
+            None => outside == CallEnd::Dropped,
+            Some(inside) => inside == outside && ended == 1,
+        }
 }
 
 impl fmt::Display for WrapperNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.names.join(", "))?;
-        if self.is_idle() {
-            return f.write_str("passed the call on");
-        }
         let mut did = Vec::new();
         if !self.request.is_empty() {
             did.push(format!("changed the request's {}", fields(&self.request)));
@@ -162,6 +174,9 @@ impl fmt::Display for WrapperNote {
             }
             _ if !self.response.is_empty() => did.push(changed()),
             _ => {}
+        }
+        if did.is_empty() || self.is_idle() {
+            did = vec!["passed the call on".to_owned()];
         }
         f.write_str(&did.join(", "))?;
         if !self.reasons.is_empty() {

@@ -682,6 +682,13 @@ async fn callbacks_and_layers_give_reasons() {
         }))
     });
     assert_eq!(seen.await, ["model 0: made 2 calls (to be sure)"]);
+    // Whoever gives a reason has done something.
+    let seen = wrappers(|| {
+        answers().on_model(before_model(|request| {
+            request.context().because("looked at")
+        }))
+    });
+    assert_eq!(seen.await, ["model 0: passed the call on (looked at)"]);
     // It may be said where nobody asks.
     looks()
         .on_tool(before_tool(|request| {
