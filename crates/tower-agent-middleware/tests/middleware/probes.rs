@@ -259,11 +259,7 @@ async fn callbacks_that_change_a_call() {
         || vec![says("Mail ada@example.org")],
         |agent| agent.callbacks(Redact::new([Detector::email()]).unwrap()),
     );
-    let seen_of = seen_of.await;
-    assert!(
-        seen_of.contains(&"model 0: changed the response's text".to_owned()),
-        "{seen_of:?}"
-    );
+    assert_eq!(seen_of.await, ["model 4: changed the response's text"]);
 
     let seen_of = seen(
         || vec![says("Yes.")],
