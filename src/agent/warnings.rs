@@ -202,12 +202,12 @@ const ORDERS: &[Order] = &[
 ];
 
 /// A callback or layer, with its place among the wrappers of a call.
-struct Part<'a> {
+struct NamedPart<'a> {
     name: &'a str,
     at: usize,
 }
 
-impl Part<'_> {
+impl NamedPart<'_> {
     /// Returns whether it has this name, or one that goes on in brackets.
     fn is(&self, name: &str) -> bool {
         let rest = self.name.strip_prefix(name);
@@ -258,8 +258,8 @@ impl Explanation {
 
 impl Order {
     fn find(&self, agent: &Explanation, path: &str, found: &mut Vec<OrderWarning>) {
-        let is = |part: &Part<'_>, names: &[&str]| names.iter().any(|name| part.is(name));
-        let warning = |call, outside: &Part<'_>, inside: &str, inside_at| OrderWarning {
+        let is = |part: &NamedPart<'_>, names: &[&str]| names.iter().any(|name| part.is(name));
+        let warning = |call, outside: &NamedPart<'_>, inside: &str, inside_at| OrderWarning {
             agent: path.to_owned(),
             around: self.around,
             call,
@@ -318,7 +318,7 @@ impl Order {
                 }
             }
             Find::OneAgent => {
-                let has = |part: &&Part<'_>| is(part, self.outside);
+                let has = |part: &&NamedPart<'_>| is(part, self.outside);
                 let parts = parts_of(agent.around(CallKind::Agent));
                 let Some(outside) = parts.iter().find(has) else {
                     return;
@@ -361,17 +361,17 @@ impl Order {
 }
 
 /// Returns the parts of a stack, outermost first.
-fn parts_of(around: &[Wrapper]) -> Vec<Part<'_>> {
+fn parts_of(around: &[Wrapper]) -> Vec<NamedPart<'_>> {
     let mut parts = Vec::new();
     for (at, wrapper) in around.iter().enumerate() {
         match wrapper {
             Wrapper::Callbacks(names) => {
-                parts.extend(names.iter().map(|name| Part { name, at }));
+                parts.extend(names.iter().map(|name| NamedPart { name, at }));
             }
             Wrapper::Layer(name) => {
                 let mut names = Vec::new();
                 layers_in(name, &mut names);
-                parts.extend(names.into_iter().map(|name| Part { name, at }));
+                parts.extend(names.into_iter().map(|name| NamedPart { name, at }));
             }
         }
     }

@@ -2,7 +2,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::request::Parts;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tower_agent::agent::Explanation;
@@ -13,9 +12,7 @@ use tower_agent_conversations::Inbox;
 
 use crate::collect::Collector;
 use crate::lock::lock;
-use crate::operator::Operator;
 use crate::record::Run;
-use crate::service::{Access, ConsoleService};
 use crate::store::Limits;
 use crate::watch::{ConsoleLayer, UserOf, Watch};
 
@@ -28,7 +25,7 @@ pub struct Console {
     has_content: bool,
     user: Option<Arc<UserOf>>,
     #[cfg(feature = "inbox")]
-    pub(crate) inbox: Option<crate::service::InboxOf>,
+    pub(crate) inbox: Option<crate::inbox::InboxOf>,
 }
 
 /// What all clones share.
@@ -124,7 +121,7 @@ impl Console {
     #[cfg_attr(docsrs, doc(cfg(feature = "inbox")))]
     #[must_use]
     pub fn inbox(mut self, inbox: impl Inbox) -> Self {
-        self.inbox = Some(crate::service::inbox_of(inbox));
+        self.inbox = Some(crate::inbox::inbox_of(inbox));
         self
     }
 
@@ -176,44 +173,6 @@ impl Console {
             Some(known) => *known = explanation,
             None => agents.push(explanation),
         }
-    }
-
-    /// Returns the console as an HTTP service. The function says who the sender of a request is,
-    /// for example from what a layer that authenticates has put into the extensions; a sender who
-    /// is nobody gets no more than that.
-    ///
-    /// Mount it under any path, which it must not see itself: `nest_service` of axum strips it, and
-    /// so may a proxy.
-    ///
-    /// ```
-    /// use axum::Router;
-    /// use tower_agent_console::{Console, Operator};
-    ///
-    /// /// Inserted by a layer that has verified a session.
-    /// #[derive(Clone)]
-    /// struct Staff(String);
-    ///
-    /// let service = Console::new().into_service(|parts| {
-    ///     let staff = parts.extensions.get::<Staff>()?;
-    ///     Some(Operator::new(staff.0.clone()).sees_content())
-    /// });
-    /// let app: Router = Router::new().nest_service("/console", service);
-    /// # drop(app);
-    /// ```
-    pub fn into_service(
-        self,
-        operator_of: impl Fn(&Parts) -> Option<Operator> + Send + Sync + 'static,
-    ) -> ConsoleService {
-        ConsoleService::new(self, Access::By(Arc::new(operator_of)))
-    }
-
-    /// Returns the console as an HTTP service for a developer's own machine, where everybody sees
-    /// everything: it answers only to a `Host` that names the loopback, and only to its own page.
-    ///
-    /// A program can send any `Host`. So the server has to listen on the loopback alone, and no
-    /// proxy may stand before it: a request that has passed one is refused.
-    pub fn into_local_service(self, developer: Operator) -> ConsoleService {
-        ConsoleService::new(self, Access::Local(developer))
     }
 
     /// Removes a run, by the id that the page shows. Returns whether it was there. What is told of

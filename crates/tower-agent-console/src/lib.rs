@@ -42,7 +42,7 @@
 //! |---|---|
 //! | runs | agent, status, error, time, tokens, calls, who decided, user; those that run change as they go |
 //! | a run | its agents, turns, model and tool calls as a tree over time; of each call what stands around it, what each callback decided, what each band and layer did to it ([changed, answered, repeated, dropped](tower_agent::stream::WrapperNote)), the attempts that reached the model or the tool, and the texts, if they are recorded |
-//! | agents | what is around the calls of the agents that [`explain`](Console::explain) has named, also without a run |
+//! | agents | what is around the calls of the agents that [`explain`](Console::explain) has named, also without a run, and [orders](tower_agent::agent::Explanation::warnings) in it that never do what is intended |
 //! | inbox | with the feature `inbox`: the questions that wait in stored conversations, answered there, and who has answered which |
 //!
 //! It is plain HTML, CSS and modules, in this crate; it loads nothing from elsewhere. All addresses
@@ -107,6 +107,8 @@ mod audit;
 mod collect;
 mod console;
 mod content;
+#[cfg(feature = "inbox")]
+mod inbox;
 mod lock;
 mod note;
 mod operator;
@@ -118,7 +120,7 @@ mod watch;
 
 pub use self::console::Console;
 pub use self::operator::Operator;
-pub use self::service::{Body, ConsoleService, ResponseFuture};
+pub use self::service::{ConsoleService, ResponseBody, ResponseFuture};
 
 /// The README's example, so that it compiles.
 #[cfg(doctest)]

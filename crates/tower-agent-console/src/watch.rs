@@ -206,7 +206,7 @@ where
 {
     type Response = R::Response;
     type Error = Error;
-    type Future = ResponseFuture<S::Future, R>;
+    type Future = CallFuture<S::Future, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         self.inner.poll_ready(cx)
@@ -214,7 +214,7 @@ where
 
     fn call(&mut self, mut request: R) -> Self::Future {
         let call = OpenCall::begin(&mut request, &self.watch);
-        ResponseFuture {
+        CallFuture {
             inner: Some(self.inner.call(request)),
             call,
         }
@@ -223,7 +223,7 @@ where
 
 pin_project! {
     /// The future of a watched call. It tells the end with the result, or as cancelled on drop.
-    pub(crate) struct ResponseFuture<F, R: Seen> {
+    pub(crate) struct CallFuture<F, R: Seen> {
         // `None` once it has ended.
         #[pin]
         inner: Option<F>,
@@ -231,7 +231,7 @@ pin_project! {
         call: Option<Box<OpenCall<R>>>,
     }
 
-    impl<F, R: Seen> PinnedDrop for ResponseFuture<F, R> {
+    impl<F, R: Seen> PinnedDrop for CallFuture<F, R> {
         fn drop(this: Pin<&mut Self>) {
             // What is inside goes first: the attempts that are cut by this belong to the call.
             this.project().inner.set(None);
@@ -239,7 +239,7 @@ pin_project! {
     }
 }
 
-impl<F, R> Future for ResponseFuture<F, R>
+impl<F, R> Future for CallFuture<F, R>
 where
     R: Seen,
     F: Future<Output = Result<R::Response>>,

@@ -70,12 +70,13 @@ const told = ({ hook, decision, attempt }) => `${words(hook)}: ${did(decision)}$
 /** What a hook has decided. */
 export const made = (decision) => badge(told(decision), kind(decision));
 
-/** The explanation of the agent at this path. An agent that is used as a tool has one of its own, if any. */
+/** The explanation of the agent at this path. */
 export function find(explanations, path) {
   const named = (list, name) => list.find(({ agent }) => agent === name);
   return path.reduce((outer, name) => {
     const { loop, team } = outer?.body ?? {};
-    return named(loop?.sub_agents ?? team?.members ?? [], name) ?? named(explanations, name);
+    const inTools = (loop?.tools ?? []).flatMap((tool) => tool.agent ?? []);
+    return named([...(loop?.sub_agents ?? team?.members ?? []), ...inTools], name) ?? named(explanations, name);
   }, undefined);
 }
 
@@ -99,6 +100,7 @@ function agent(explained, level) {
   };
   return h("section", { class: "explained" },
     h(head, {}, explained.agent),
+    explained.warnings?.length ? h("ul", { class: "warnings" }, explained.warnings.map((warning) => h("li", {}, badge("order", "warn"), ` ${warning}`))) : null,
     h("div", { class: "stacks" },
       part("Agent call", "agent"),
       loop && part(`Model call, at most ${loop.max_iterations}`, "model"),

@@ -3,8 +3,9 @@
 use http::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
+use tower_agent::agent::Explanation;
 
-use super::body::Body;
+use super::body::ResponseBody;
 use super::reply::{self, Refusal};
 use crate::console::Inner;
 use crate::lock::lock;
@@ -31,6 +32,15 @@ pub(super) struct ShownRun<'a> {
     run: &'a Summary,
     /// In the clear, or as a hash.
     user: Option<String>,
+}
+
+/// The structure of an agent.
+#[derive(Serialize)]
+struct ShownAgent<'a> {
+    #[serde(flatten)]
+    explanation: &'a Explanation,
+    /// The orders in it that never do what is intended, in words.
+    warnings: Vec<String>,
 }
 
 /// An entry as an operator sees it.
@@ -94,7 +104,7 @@ impl Api<'_> {
         format!("{}.{version}", self.console.epoch)
     }
 
-    pub(super) fn runs(&self, query: &str) -> Result<Response<Body>, Refusal> {
+    pub(super) fn runs(&self, query: &str) -> Result<Response<ResponseBody>, Refusal> {
         let mut wanted = Query {
             limit: RUNS.0,
             ..Query::default()
@@ -129,7 +139,7 @@ impl Api<'_> {
         }))
     }
 
-    pub(super) fn run(&self, id: &str, query: &str) -> Result<Response<Body>, Refusal> {
+    pub(super) fn run(&self, id: &str, query: &str) -> Result<Response<ResponseBody>, Refusal> {
         let mut from = 0;
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             if name == "from" {
@@ -150,7 +160,7 @@ impl Api<'_> {
         }))
     }
 
-    pub(super) fn content(&self, id: &str, entry: &str) -> Result<Response<Body>, Refusal> {
+    pub(super) fn content(&self, id: &str, entry: &str) -> Result<Response<ResponseBody>, Refusal> {
         if !self.operator.sees_content {
             let why = "the operator does not see the texts of runs";
             return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", why));
@@ -169,12 +179,21 @@ impl Api<'_> {
         })))
     }
 
-    pub(super) fn agents(&self) -> Response<Body> {
-        reply::json(&*lock(&self.console.agents))
+    pub(super) fn agents(&self) -> Response<ResponseBody> {
+        let agents = lock(&self.console.agents);
+        let shown = agents.iter().map(|explanation| ShownAgent {
+            explanation,
+            warnings: explanation
+                .warnings()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+        });
+        reply::json(&shown.collect::<Vec<_>>())
     }
 
     #[cfg(feature = "inbox")]
-    pub(super) fn audit(&self) -> Response<Body> {
+    pub(super) fn audit(&self) -> Response<ResponseBody> {
         reply::json(&self.console.audit.rows())
     }
 }

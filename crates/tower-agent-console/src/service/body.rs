@@ -11,7 +11,7 @@ use tower_agent::serve::{NotRead, ReadTimeout};
 
 /// The body of a response of a [`ConsoleService`](crate::ConsoleService): a file, JSON, or a live
 /// view as server-sent events, which ends if nobody reads it.
-pub struct Body(Kind);
+pub struct ResponseBody(Kind);
 
 enum Kind {
     Full(Full<Bytes>),
@@ -19,7 +19,7 @@ enum Kind {
     Live(Option<ReadTimeout<BoxStream<'static, Bytes>>>),
 }
 
-impl Body {
+impl ResponseBody {
     #[cfg(feature = "inbox")]
     pub(super) fn full(bytes: Full<Bytes>) -> Self {
         Self(Kind::Full(bytes))
@@ -30,13 +30,13 @@ impl Body {
     }
 }
 
-impl<B: Into<Bytes>> From<B> for Body {
+impl<B: Into<Bytes>> From<B> for ResponseBody {
     fn from(bytes: B) -> Self {
         Self(Kind::Full(Full::new(bytes.into())))
     }
 }
 
-impl http_body::Body for Body {
+impl http_body::Body for ResponseBody {
     type Data = Bytes;
     type Error = NotRead;
 
@@ -76,8 +76,8 @@ impl http_body::Body for Body {
     }
 }
 
-impl fmt::Debug for Body {
+impl fmt::Debug for ResponseBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Body").finish_non_exhaustive()
+        f.debug_struct("ResponseBody").finish_non_exhaustive()
     }
 }

@@ -4,21 +4,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use bytes::{Buf, Bytes};
-use futures_util::future::BoxFuture;
+use bytes::Buf;
 use http::request::Parts;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
-use http_body_util::combinators::UnsyncBoxBody;
 use serde_json::Value;
 use tower_agent::BoxError;
-use tower_agent_conversations::{Inbox, InboxService, Roles};
-use tower_service::Service;
 
-use super::ConsoleService;
-use super::body::Body;
+use super::body::ResponseBody;
 use super::reply::Refusal;
-use crate::audit::AuditRow;
+use crate::audit::{Audit, AuditRow};
+use crate::inbox::InboxOf;
 use crate::lock::lock;
 use crate::operator::Operator;
 use crate::record::micros;
@@ -27,67 +23,43 @@ use crate::record::micros;
 /// behind what was edited, and is in the audit without it.
 const AUDITED: usize = 64 << 10;
 
-type InboxBody = UnsyncBoxBody<Bytes, BoxError>;
-
-/// An inbox over HTTP, of whatever type.
-pub(crate) type InboxOf =
-    Arc<dyn Fn(Request<InboxBody>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
-
-pub(crate) fn inbox_of(inbox: impl Inbox) -> InboxOf {
-    let service = InboxService::new(inbox, |parts: &Parts| {
-        // Put there below: a client cannot.
-        parts.extensions.get::<Roles>().cloned().unwrap_or_default()
-    });
-    Arc::new(move |request| {
-        // It is always ready.
-        let response = service.clone().call(request);
-        Box::pin(async move {
-            match response.await {
-                Ok(response) => response.map(Body::full),
-                Err(never) => match never {},
-            }
+/// Passes a request to the inbox, and writes down who has answered what.
+pub(super) async fn inbox<B>(
+    inbox: InboxOf,
+    audit: &Audit,
+    operator: Operator,
+    mut parts: Parts,
+    body: B,
+) -> Result<Response<ResponseBody>, Refusal>
+where
+    B: http_body::Body<Error: Into<BoxError>> + Send + 'static,
+    B::Data: Send,
+{
+    parts.extensions.insert(operator.roles.clone());
+    let is_write = parts.method == Method::POST;
+    let read = Arc::new(Mutex::new(Vec::new()));
+    let reading = read.clone();
+    let body = body.map_err(Into::into).map_frame(move |frame| {
+        frame.map_data(|mut data| {
+            let data = data.copy_to_bytes(data.remaining());
+            let mut read = lock(&reading);
+            let room = AUDITED.saturating_sub(read.len());
+            read.extend_from_slice(&data[..data.len().min(room)]);
+            data
         })
-    })
-}
-
-impl ConsoleService {
-    pub(super) async fn inbox<B>(
-        self,
-        operator: Operator,
-        mut parts: Parts,
-        body: B,
-    ) -> Result<Response<Body>, Refusal>
-    where
-        B: http_body::Body<Error: Into<BoxError>> + Send + 'static,
-        B::Data: Send,
-    {
-        let inbox = self.console.inbox.ok_or_else(Refusal::not_found)?;
-        parts.extensions.insert(operator.roles.clone());
-        let is_write = parts.method == Method::POST;
-        let read = Arc::new(Mutex::new(Vec::new()));
-        let reading = read.clone();
-        let body = body.map_err(Into::into).map_frame(move |frame| {
-            frame.map_data(|mut data| {
-                let data = data.copy_to_bytes(data.remaining());
-                let mut read = lock(&reading);
-                let room = AUDITED.saturating_sub(read.len());
-                read.extend_from_slice(&data[..data.len().min(room)]);
-                data
-            })
+    });
+    let request = Request::from_parts(parts, body.boxed_unsync());
+    let response = inbox(request).await.map(ResponseBody::full);
+    if is_write {
+        audit.add(AuditRow {
+            at: micros(SystemTime::now()),
+            operator: operator.shared_name().clone(),
+            action: "answer",
+            about: about(&lock(&read)),
+            status: response.status().as_u16(),
         });
-        let request = Request::from_parts(parts, body.boxed_unsync());
-        let response = inbox(request).await;
-        if is_write {
-            self.console.inner.audit.add(AuditRow {
-                at: micros(SystemTime::now()),
-                operator: operator.shared_name().clone(),
-                action: "answer",
-                about: about(&lock(&read)),
-                status: response.status().as_u16(),
-            });
-        }
-        Ok(response)
     }
+    Ok(response)
 }
 
 /// Returns which question of which conversation was answered. The conversation's user is not named:

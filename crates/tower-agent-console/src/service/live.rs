@@ -15,11 +15,10 @@ use http::{HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
-use tower_agent::serve::{Place, ReadTimeout};
+use tower_agent::serve::{Place, Places, ReadTimeout};
 
-use super::ConsoleService;
 use super::api::{Api, ShownEntry};
-use super::body::Body;
+use super::body::ResponseBody;
 use super::reply::Refusal;
 use crate::collect::Change;
 use crate::console::Inner;
@@ -39,62 +38,61 @@ const READ_TIME: Duration = Duration::from_secs(60);
 /// The number of runs, and of entries, in one event.
 const AT_ONCE: usize = 500;
 
-impl ConsoleService {
-    pub(super) fn live(
-        &self,
-        operator: Operator,
-        parts: &Parts,
-        query: &str,
-    ) -> Result<Response<Body>, Refusal> {
-        let mut since = None;
-        let mut run = None;
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            match &*name {
-                "since" => since = Some(value.into_owned()),
-                "run" => run = Some(value.into_owned()),
-                _ => {}
-            }
+/// Returns a view of what changes from now on, or since the reader's last event.
+pub(super) fn live(
+    console: Arc<Inner>,
+    places: &Places,
+    operator: Operator,
+    parts: &Parts,
+    query: &str,
+) -> Result<Response<ResponseBody>, Refusal> {
+    let mut since = None;
+    let mut run = None;
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "since" => since = Some(value.into_owned()),
+            "run" => run = Some(value.into_owned()),
+            _ => {}
         }
-        // A browser that connects anew says by itself what it has seen last.
-        let last = parts.headers.get("last-event-id");
-        let last = last.and_then(|last| last.to_str().ok()).map(str::to_owned);
-        let console = self.console.inner.clone();
-        let since = last.or(since).unwrap_or_default();
-        let since = match since.split_once('.') {
-            Some((epoch, version)) if epoch == console.epoch => {
-                let version = version.parse();
-                Some(version.map_err(|_| Refusal::parameter("since"))?)
-            }
-            _ => None,
-        };
-        console.collector.collect();
-        if let Some(id) = &run
-            && lock(&console.collector.store).run(id).is_none()
-        {
-            return Err(Refusal::not_found());
-        }
-        let place = self.live.take(operator.shared_name()).map_err(|no_place| {
-            let status = StatusCode::TOO_MANY_REQUESTS;
-            Refusal::new(status, "overloaded", no_place.to_string())
-        })?;
-        let live = Live {
-            changed: console.collector.changed.subscribe(),
-            console,
-            operator,
-            run,
-            since: since.unwrap_or(0),
-            is_other: since.is_none(),
-            next: Instant::now(),
-            _place: place,
-        };
-        let events = unfold(live, Live::next).boxed();
-        let mut response = Response::new(Body::live(ReadTimeout::new(events, READ_TIME)));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-        // Proxies of the nginx family would otherwise buffer events.
-        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-        Ok(response)
     }
+    // A browser that connects anew says by itself what it has seen last.
+    let last = parts.headers.get("last-event-id");
+    let last = last.and_then(|last| last.to_str().ok()).map(str::to_owned);
+    let since = last.or(since).unwrap_or_default();
+    let since = match since.split_once('.') {
+        Some((epoch, version)) if epoch == console.epoch => {
+            let version = version.parse();
+            Some(version.map_err(|_| Refusal::parameter("since"))?)
+        }
+        _ => None,
+    };
+    console.collector.collect();
+    if let Some(id) = &run
+        && lock(&console.collector.store).run(id).is_none()
+    {
+        return Err(Refusal::not_found());
+    }
+    let place = places.take(operator.shared_name()).map_err(|no_place| {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        Refusal::new(status, "overloaded", no_place.to_string())
+    })?;
+    let live = Live {
+        changed: console.collector.changed.subscribe(),
+        console,
+        operator,
+        run,
+        since: since.unwrap_or(0),
+        is_other: since.is_none(),
+        next: Instant::now(),
+        _place: place,
+    };
+    let events = unfold(live, Live::next).boxed();
+    let mut response = Response::new(ResponseBody::live(ReadTimeout::new(events, READ_TIME)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    // Proxies of the nginx family would otherwise buffer events.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    Ok(response)
 }
 
 /// One live view.

@@ -13,19 +13,19 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
+use http::request::Parts;
 use http::{Method, Request, Response};
 use percent_encoding::percent_decode_str;
 use tower_agent::BoxError;
 use tower_agent::serve::Places;
 use tower_service::Service;
 
-pub(crate) use self::access::Access;
-pub use self::body::Body;
-#[cfg(feature = "inbox")]
-pub(crate) use self::inbox::{InboxOf, inbox_of};
+use self::access::Access;
+pub use self::body::ResponseBody;
 use self::reply::Refusal;
 use crate::console::Console;
 use crate::operator::Operator;
@@ -45,10 +45,50 @@ pub struct ConsoleService {
 }
 
 /// The response of a [`ConsoleService`].
-pub struct ResponseFuture(BoxFuture<'static, Response<Body>>);
+pub struct ResponseFuture(BoxFuture<'static, Response<ResponseBody>>);
+
+impl Console {
+    /// Returns the console as an HTTP service. The function says who the sender of a request is,
+    /// for example from what a layer that authenticates has put into the extensions; a sender who
+    /// is nobody gets no more than that.
+    ///
+    /// Mount it under any path, which it must not see itself: `nest_service` of axum strips it, and
+    /// so may a proxy.
+    ///
+    /// ```
+    /// use axum::Router;
+    /// use tower_agent_console::{Console, Operator};
+    ///
+    /// /// Inserted by a layer that has verified a session.
+    /// #[derive(Clone)]
+    /// struct Staff(String);
+    ///
+    /// let service = Console::new().into_service(|parts| {
+    ///     let staff = parts.extensions.get::<Staff>()?;
+    ///     Some(Operator::new(staff.0.clone()).sees_content())
+    /// });
+    /// let app: Router = Router::new().nest_service("/console", service);
+    /// # drop(app);
+    /// ```
+    pub fn into_service(
+        self,
+        operator_of: impl Fn(&Parts) -> Option<Operator> + Send + Sync + 'static,
+    ) -> ConsoleService {
+        ConsoleService::new(self, Access::By(Arc::new(operator_of)))
+    }
+
+    /// Returns the console as an HTTP service for a developer's own machine, where everybody sees
+    /// everything: it answers only to a `Host` that names the loopback, and only to its own page.
+    ///
+    /// A program can send any `Host`. So the server has to listen on the loopback alone, and no
+    /// proxy may stand before it: a request that has passed one is refused.
+    pub fn into_local_service(self, developer: Operator) -> ConsoleService {
+        ConsoleService::new(self, Access::Local(developer))
+    }
+}
 
 impl ConsoleService {
-    pub(crate) fn new(console: Console, access: Access) -> Self {
+    fn new(console: Console, access: Access) -> Self {
         Self {
             console,
             access,
@@ -56,7 +96,7 @@ impl ConsoleService {
         }
     }
 
-    async fn respond<B>(self, request: Request<B>) -> Result<Response<Body>, Refusal>
+    async fn respond<B>(self, request: Request<B>) -> Result<Response<ResponseBody>, Refusal>
     where
         B: http_body::Body<Error: Into<BoxError>> + Send + 'static,
         B::Data: Send,
@@ -74,7 +114,9 @@ impl ConsoleService {
 
         #[cfg(feature = "inbox")]
         if path == ["api", "inbox"] {
-            return self.inbox(operator, parts, body).await;
+            let inbox = self.console.inbox.ok_or_else(Refusal::not_found)?;
+            let audit = &self.console.inner.audit;
+            return inbox::inbox(inbox, audit, operator, parts, body).await;
         }
         drop(body);
         // The server leaves out the body of a response to `HEAD`.
@@ -94,14 +136,17 @@ impl ConsoleService {
             ["api", "agents"] => Ok(api.agents()),
             #[cfg(feature = "inbox")]
             ["api", "audit"] => Ok(api.audit()),
-            ["api", "live"] => self.live(operator, &parts, query),
+            ["api", "live"] => {
+                let console = self.console.inner.clone();
+                live::live(console, &self.live, operator, &parts, query)
+            }
             [file] => page::file(file),
             _ => Err(Refusal::not_found()),
         }
     }
 
     /// Returns who asks, and what they may do.
-    fn me(&self, operator: &Operator) -> Response<Body> {
+    fn me(&self, operator: &Operator) -> Response<ResponseBody> {
         #[cfg(feature = "inbox")]
         let has_inbox = self.console.inbox.is_some();
         #[cfg(not(feature = "inbox"))]
@@ -120,7 +165,7 @@ where
     B: http_body::Body<Error: Into<BoxError>> + Send + 'static,
     B::Data: Send,
 {
-    type Response = Response<Body>;
+    type Response = Response<ResponseBody>;
     type Error = Infallible;
     type Future = ResponseFuture;
 
@@ -139,7 +184,7 @@ where
 }
 
 impl Future for ResponseFuture {
-    type Output = Result<Response<Body>, Infallible>;
+    type Output = Result<Response<ResponseBody>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.as_mut().poll(cx).map(Ok)

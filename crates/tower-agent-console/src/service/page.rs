@@ -8,7 +8,7 @@ use http::header::CONTENT_SECURITY_POLICY;
 use http::{HeaderValue, Response};
 use sha2::{Digest, Sha256};
 
-use super::body::Body;
+use super::body::ResponseBody;
 use super::reply::{Refusal, typed};
 
 const PAGE: &str = include_str!("../page/index.html");
@@ -44,7 +44,7 @@ static POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
 });
 
 /// Returns a file, by its name. The page has none.
-pub(super) fn file(name: &str) -> Result<Response<Body>, Refusal> {
+pub(super) fn file(name: &str) -> Result<Response<ResponseBody>, Refusal> {
     if name.is_empty() {
         let mut response = typed("text/html; charset=utf-8", PAGE);
         if let Some(policy) = &*POLICY {

@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use serde_json::json;
 
-use super::body::Body;
+use super::body::ResponseBody;
 
 /// A request that is not answered, and the reason.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "invalid", why)
     }
 
-    pub(super) fn into_response(self) -> Response<Body> {
+    pub(super) fn into_response(self) -> Response<ResponseBody> {
         let error = json!({ "error": { "code": self.code, "message": self.message } });
         let mut response = json(&error);
         *response.status_mut() = self.status;
@@ -58,14 +58,17 @@ impl Refusal {
 }
 
 /// Creates a response of this type.
-pub(super) fn typed(content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+pub(super) fn typed(
+    content_type: &'static str,
+    body: impl Into<ResponseBody>,
+) -> Response<ResponseBody> {
     let mut response = Response::new(body.into());
     let content_type = HeaderValue::from_static(content_type);
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }
 
-pub(super) fn json(value: &impl Serialize) -> Response<Body> {
+pub(super) fn json(value: &impl Serialize) -> Response<ResponseBody> {
     match serde_json::to_vec(value) {
         Ok(bytes) => typed("application/json", bytes),
         // Nothing here has keys that are no text, or numbers that are none.
@@ -79,7 +82,7 @@ pub(super) fn json(value: &impl Serialize) -> Response<Body> {
 }
 
 /// Adds what keeps other pages, and the browser's guesses, away from a response.
-pub(super) fn guarded(mut response: Response<Body>) -> Response<Body> {
+pub(super) fn guarded(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     let headers = response.headers_mut();
     let mut set = |name: HeaderName, value| {
         headers

@@ -5,7 +5,7 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use tower_agent::Agent;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent_console::{Body, Console, ConsoleService};
+use tower_agent_console::{Console, ConsoleService, ResponseBody};
 
 use crate::world::{json, runs, send, service};
 
@@ -16,7 +16,7 @@ fn agent(console: &Console) -> Agent {
         .unwrap()
 }
 
-async fn open(service: &ConsoleService, path: &str, last: Option<&str>) -> Body {
+async fn open(service: &ConsoleService, path: &str, last: Option<&str>) -> ResponseBody {
     let mut request = Request::get(path);
     if let Some(last) = last {
         request = request.header("last-event-id", last);
@@ -33,7 +33,7 @@ struct Event {
     data: Value,
 }
 
-async fn next(body: &mut Body) -> Option<Event> {
+async fn next(body: &mut ResponseBody) -> Option<Event> {
     loop {
         let frame = body.frame().await?.unwrap();
         let text = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();

@@ -296,21 +296,28 @@ async fn an_agent_is_explained_without_a_run() {
     let console = Console::new();
     let service = service(&console);
     let agent = |callback: &str| {
-        let nothing = before_tool(|_| ()).named(callback.to_owned());
+        let named = |name: &str| before_tool(|_| ()).named(name.to_owned());
         Agent::builder(ScriptedModel::new([]))
             .tool(look())
-            .on_tool(nothing)
+            .on_tool(named(callback))
+            .on_tool(named("Approval"))
             .build()
             .unwrap()
     };
     console.explain(&agent("first"));
-    console.explain(&agent("second"));
+    let agents = json(&service, "/api/agents").await;
+    assert_eq!(agents[0]["warnings"], json!([]));
+
+    // Known by their names, as in everything that is explained.
+    console.explain(&agent("CallRetryLayer"));
     let agents = json(&service, "/api/agents").await;
     assert_eq!(agents.as_array().unwrap().len(), 1, "by its name");
     assert_eq!(
         agents[0]["body"]["loop"]["around_tools"][0]["callbacks"],
-        json!(["second"])
+        json!(["CallRetryLayer", "Approval"])
     );
+    let warning = agents[0]["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("each attempt asks again"), "{warning}");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use tower::ServiceExt;
-use tower_agent_console::{Body, Console, ConsoleService, Operator};
+use tower_agent_console::{Console, ConsoleService, Operator, ResponseBody};
 
 /// A console for somebody who sees everything.
 pub(crate) fn service(console: &Console) -> ConsoleService {
@@ -19,12 +19,15 @@ pub(crate) fn service_for(
     console.clone().into_service(move |_| Some(operator()))
 }
 
-pub(crate) async fn send(service: &ConsoleService, request: Request<String>) -> Response<Body> {
+pub(crate) async fn send(
+    service: &ConsoleService,
+    request: Request<String>,
+) -> Response<ResponseBody> {
     let request = request.map(|body| Full::new(Bytes::from(body)));
     service.clone().oneshot(request).await.unwrap()
 }
 
-pub(crate) async fn text(response: Response<Body>) -> String {
+pub(crate) async fn text(response: Response<ResponseBody>) -> String {
     let body = response.into_body().collect().await.unwrap();
     String::from_utf8(body.to_bytes().to_vec()).unwrap()
 }

@@ -16,7 +16,6 @@ use tower_agent::message::{MessageId, Part};
 use super::label::Label;
 use super::place::TurnId;
 use super::pointer::PointerPattern;
-use super::state::label_of_all;
 use super::trusted_turns;
 use super::turn::{Brought, Turn, bit};
 
@@ -221,9 +220,9 @@ impl<'a> Book<'a> {
         }
     }
 
-    /// Returns the label of everything that calls have written into the state.
-    pub(super) fn label_of_state(&self) -> Label {
-        label_of_all(self.state)
+    /// Returns where all of this is kept.
+    pub(super) fn state(&self) -> &State {
+        self.state
     }
 
     pub(super) fn variable(&self, name: &str) -> Option<Variable> {

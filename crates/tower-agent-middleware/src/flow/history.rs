@@ -11,6 +11,7 @@ use super::label::Label;
 use super::place::{Place, TurnId};
 use super::run::FlowRun;
 use super::settings::FlowSettings;
+use super::state::label_of_all;
 use super::steps::own_steps;
 use super::sum::Sum;
 use super::turn::{Brought, Turn};
@@ -47,7 +48,7 @@ pub(super) fn label_of<'a>(
             let label = match written {
                 Some(turn) => turn.label,
                 // A function that makes tasks may read all of the state.
-                None if is_task(&id) => origin.written.join(&book.label_of_state()),
+                None if is_task(&id) => origin.written.join(&label_of_all(book.state())),
                 None => origin.written.clone(),
             };
             Sum {

@@ -15,6 +15,7 @@ use super::inside::{note_error, note_read};
 use super::label::Label;
 use super::place::{Place, TurnId};
 use super::reading::{Reading, TextAddress};
+use super::resolve::references;
 use super::settings::{FlowSettings, not_outside, two_guards};
 use super::state::StateLabels;
 use super::sum::Sum;
@@ -46,7 +47,7 @@ impl Callback<ModelRequest> for OutermostReading {
                 let run = self.may_hide.then(|| reading.run.clone());
                 request.extensions_mut().insert(reading);
                 if let Some(run) = run {
-                    run.declare_references(request.context());
+                    run.declare_references(request.context(), references);
                     run.tools.apply(request);
                 }
             }

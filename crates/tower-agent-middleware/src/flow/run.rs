@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tower_agent::context::RunContext;
+use tower_agent::context::{Names, RunContext};
 use tower_agent::error::Result;
 use tower_agent::message::{Message, MessageId, Messages};
 use tower_agent::model::ModelRequest;
 
 use super::label::Label;
-use super::resolve::references;
 use super::sum::Sum;
 use super::widen::Widened;
 use crate::lock::lock;
@@ -95,8 +94,12 @@ impl FlowRun {
         Ok(values.update(RUN, |new: &mut Arc<Self>| new.clone())?)
     }
 
-    /// Declares references as names of the conversation.
-    pub(super) fn declare_references(&self, context: &RunContext) {
+    /// Declares references as names of the conversation. The function finds them in a text.
+    pub(super) fn declare_references(
+        &self,
+        context: &RunContext,
+        references: fn(&RunContext, &str) -> Names,
+    ) {
         if !self.has_declared.swap(true, Ordering::AcqRel) {
             context.names().declare(RUN, references);
         }
