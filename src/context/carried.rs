@@ -3,12 +3,16 @@ use std::sync::{Arc, Mutex};
 
 use super::effects::EffectLog;
 use super::inherited::WrapperCall;
+use super::state_trace::TracedState;
 use crate::lock::lock;
 
 /// What a call carries in its context besides its run. Few calls carry anything.
+#[derive(Default)]
 pub(crate) struct Carried {
     /// The log of the call that this is part of, if its effects are collected.
     pub(super) effects: Option<EffectLog>,
+    /// The state as the call has it, if what it does there is traced.
+    pub(super) traced: Option<Arc<TracedState>>,
     /// The wrapper that the call has entered, if a probe watches it.
     wrapper: Option<WrapperCall>,
     /// Why the wrapper did what it did.
@@ -29,9 +33,18 @@ impl Carried {
     pub(super) fn log(effects: EffectLog, outer: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
             effects: Some(effects),
-            wrapper: None,
-            reasons: Mutex::default(),
             outer,
+            ..Self::default()
+        })
+    }
+
+    /// Carries the state of a call that is traced, inside of what is carried already.
+    pub(super) fn traced(traced: Arc<TracedState>, outer: Option<Arc<Self>>) -> Arc<Self> {
+        Arc::new(Self {
+            effects: outer.as_ref().and_then(|outer| outer.effects.clone()),
+            traced: Some(traced),
+            outer,
+            ..Self::default()
         })
     }
 
@@ -39,10 +52,24 @@ impl Carried {
     pub(super) fn wrapper(wrapper: WrapperCall, outer: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
             effects: outer.as_ref().and_then(|outer| outer.effects.clone()),
+            traced: outer.as_ref().and_then(|outer| outer.traced.clone()),
             wrapper: Some(wrapper),
-            reasons: Mutex::default(),
             outer,
+            ..Self::default()
         })
+    }
+
+    /// Returns what an agent carries that the call has called. The caller's wrappers are not the
+    /// agent's.
+    pub(super) fn in_agent(&self) -> Option<Arc<Self>> {
+        if self.effects.is_none() && self.traced.is_none() {
+            return None;
+        }
+        Some(Arc::new(Self {
+            effects: self.effects.clone(),
+            traced: self.traced.clone(),
+            ..Self::default()
+        }))
     }
 
     /// Returns the wrapper that the call has entered here.

@@ -37,7 +37,6 @@ impl EffectLog {
         let inside = RunContext {
             carried: Some(Carried::log(log.clone(), context.carried.clone())),
             // The log of the state is a part of it.
-            traced: None,
             ..context.clone()
         };
         (inside, log)

@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-use super::carried::Carried;
 use super::inherited::Inherited;
 use super::node;
 use super::place::RecordPlace;
@@ -108,9 +107,10 @@ impl<'a> Entrant<'a> {
         scope.listeners = above.enter(observers, run, &scope.node.path, tool_call, goes_on);
         RunContext {
             tool_call: caller.tool_call.clone(),
-            // The caller's wrappers are not the agent's.
-            carried: caller.effects().map(|log| Carried::log(log.clone(), None)),
-            traced: caller.traced.clone(),
+            carried: caller
+                .carried
+                .as_ref()
+                .and_then(|carried| carried.in_agent()),
             ..RunContext::from(self.scope)
         }
     }

@@ -45,8 +45,6 @@ pub struct RunContext {
     /// The model call with this context is beyond the agent's limit.
     pub(super) beyond_limit: bool,
     pub(super) carried: Option<Arc<Carried>>,
-    /// The state, if the use that this call makes of it is traced.
-    pub(super) traced: Option<Arc<TracedState>>,
 }
 
 impl Clone for RunContext {
@@ -61,7 +59,6 @@ impl Clone for RunContext {
             tool_call: self.tool_call.clone(),
             beyond_limit: self.beyond_limit,
             carried: self.carried.clone(),
-            traced: self.traced.clone(),
         }
     }
 }
@@ -75,7 +72,6 @@ impl From<Scope> for RunContext {
             tool_call: None,
             beyond_limit: false,
             carried: None,
-            traced: None,
         }
     }
 }
@@ -291,7 +287,7 @@ impl RunContext {
     /// Returns the session's state.
     #[must_use]
     pub fn state(&self) -> &State {
-        if let Some(traced) = &self.traced {
+        if let Some(traced) = self.traced() {
             return traced.state();
         }
         let of_run = &self.scope.run.state;
@@ -308,7 +304,7 @@ impl RunContext {
     /// Traces the use that this call makes of the state from now on.
     pub(crate) fn trace_state(&mut self) -> StateTrace {
         let traced = Arc::new(TracedState::new(self.state().clone()));
-        self.traced = Some(traced.clone());
+        self.carried = Some(Carried::traced(traced.clone(), self.carried.take()));
         StateTrace::new(traced)
     }
 
@@ -559,6 +555,10 @@ impl RunContext {
     }
 
     /// Returns the log of the call that this is part of, if its effects are collected.
+    fn traced(&self) -> Option<&TracedState> {
+        self.carried.as_ref()?.traced.as_deref()
+    }
+
     #[inline]
     pub(super) fn effects(&self) -> Option<&EffectLog> {
         self.carried.as_ref()?.effects.as_ref()

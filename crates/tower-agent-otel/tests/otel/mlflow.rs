@@ -237,7 +237,8 @@ async fn a_server_that_knows_the_conventions_understands_what_it_receives() {
     };
     assert_eq!(made(first, "mlflow.llm.model"), "gemini-2.5-pro");
     assert_eq!(made(first, "mlflow.llm.provider"), "gcp.gemini");
-    assert_eq!(first["events"][0]["name"], "retrying call");
+    let mut events = first["events"].as_array().unwrap().iter();
+    assert!(events.any(|event| event["name"] == "retrying call"));
     assert_eq!(made(first, "mlflow.chat.tools")[1]["name"], "worker");
     let question = json!({ "role": "user", "parts": [{ "type": "text", "content": "Who?" }] });
     assert_eq!(made(first, "mlflow.spanInputs"), json!([question]));

@@ -133,7 +133,7 @@ fn subscriber(
     providers: &Providers,
 ) -> impl Subscriber + for<'a> LookupSpan<'a> + Send + Sync + use<> {
     let logs = OpenTelemetryTracingBridge::new(&providers.loggers);
-    spans(&providers.tracers).with(logs.with_filter(ours()))
+    spans(&providers.tracers).with(logs.with_filter(ours(tracing::Level::INFO)))
 }
 
 /// Returns a subscriber that exports spans.
@@ -145,13 +145,12 @@ pub(crate) fn spans(
         .with_location(false)
         .with_threads(false)
         .with_target(false);
-    tracing_subscriber::registry().with(spans.with_filter(ours()))
+    tracing_subscriber::registry().with(spans.with_filter(ours(tracing::Level::TRACE)))
 }
 
 /// The HTTP client of an exporter has spans of its own.
-fn ours() -> Targets {
-    Targets::new()
-        .with_target("otel", tracing::Level::TRACE)
-        .with_target("tower_agent", tracing::Level::TRACE)
-        .with_target("tower_agent_otel", tracing::Level::TRACE)
+fn ours(level: tracing::Level) -> Targets {
+    ["otel", "tower_agent", "tower_agent_otel"]
+        .into_iter()
+        .fold(Targets::new(), |all, name| all.with_target(name, level))
 }
