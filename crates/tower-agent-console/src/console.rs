@@ -116,7 +116,7 @@ impl Console {
     /// Sets where the questions that wait are found and answered: a server of agents, such as
     /// `AgUi`, or several of them as
     /// [`Inboxes`](tower_agent_conversations::Inboxes). Only those with a
-    /// [role](Operator::answers_as) see it.
+    /// [role](crate::Operator::answers_as) see it.
     #[cfg(feature = "inbox")]
     #[cfg_attr(docsrs, doc(cfg(feature = "inbox")))]
     #[must_use]
