@@ -1,4 +1,4 @@
-//! What a probe tells of a band or a layer.
+//! Notes of probes about a band or a layer.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use crate::call_kind::CallKind;
 use crate::error::ErrorKind;
 
-/// What one wrapper, a band of callbacks or a layer, did to one call, in
+/// The deeds of one wrapper, a band of callbacks or a layer, with one call, in
 /// [`EventKind::Wrapper`](super::EventKind::Wrapper).
 ///
 /// A layer is opaque, but its two sides are not: this compares what entered the wrapper with what
@@ -44,14 +44,14 @@ pub struct WrapperNote {
     /// The number of calls that it made of what is inside it. A layer inside that failed to become
     /// ready was not called.
     pub calls: u32,
-    /// How many of them it dropped, or let go on without it.
+    /// The number of those that it dropped, or let go on without it.
     pub dropped: u32,
-    /// How the last of them ended that had an end. `None` if it made none, or dropped all.
+    /// The end of the last of them that had one. `None` if it made none, or dropped all.
     pub inside: Option<CallEnd>,
     /// The fields of the response that it changed. Empty unless a call inside and the whole call
     /// have a response.
     pub response: Vec<FieldChange>,
-    /// How the call left the wrapper.
+    /// The end of the call outside.
     pub outside: CallEnd,
     /// The reasons that it has [given](crate::RunContext::because): a layer, or the callbacks of a
     /// band.
@@ -75,7 +75,7 @@ pub struct FieldChange {
     pub after: Option<usize>,
 }
 
-/// How a call ended, in a [`WrapperNote`].
+/// The end of a call, in a [`WrapperNote`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -125,6 +125,47 @@ impl WrapperNote {
             && self.response.is_empty()
             && self.reasons.is_empty()
     }
+
+    /// Returns the deeds of the wrapper in words, as its `Display` has them between the names and
+    /// the reasons.
+    #[must_use]
+    pub fn deeds(&self) -> String {
+        let mut did = Vec::new();
+        if !self.request.is_empty() {
+            did.push(format!("changed the request's {}", fields(&self.request)));
+        }
+        if self.calls > 1 {
+            did.push(format!("made {} calls", self.calls));
+        }
+        if self.dropped > 0 && self.outside != CallEnd::Dropped {
+            did.push(match self.calls {
+                1 => "dropped the call inside".to_owned(),
+                _ => format!("dropped {}", self.dropped),
+            });
+        }
+        match (self.inside, self.outside) {
+            (None, CallEnd::Response) => did.push("answered without the call".to_owned()),
+            (None, CallEnd::Failed(kind)) => did.push(format!("failed: {kind}")),
+            (_, CallEnd::Dropped) => did.push("was dropped".to_owned()),
+            (Some(CallEnd::Failed(kind)), CallEnd::Response) => {
+                did.push(format!("turned an error into a response: {kind}"));
+            }
+            (Some(CallEnd::Response), CallEnd::Failed(kind)) => {
+                did.push(format!("turned a response into an error: {kind}"));
+            }
+            (Some(CallEnd::Failed(from)), CallEnd::Failed(to)) if from != to => {
+                did.push(format!("turned an error into another: {from} into {to}"));
+            }
+            _ if !self.response.is_empty() => {
+                did.push(format!("changed the response's {}", fields(&self.response)));
+            }
+            _ => {}
+        }
+        if did.is_empty() || self.is_idle() {
+            return "passed the call on".to_owned();
+        }
+        did.join(", ")
+    }
 }
 
 /// Returns whether a call was passed on once, and ended as the call inside did.
@@ -144,41 +185,7 @@ pub(crate) fn is_passed_on(
 
 impl fmt::Display for WrapperNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.names.join(", "))?;
-        let mut did = Vec::new();
-        if !self.request.is_empty() {
-            did.push(format!("changed the request's {}", fields(&self.request)));
-        }
-        if self.calls > 1 {
-            did.push(format!("made {} calls", self.calls));
-        }
-        if self.dropped > 0 && self.outside != CallEnd::Dropped {
-            did.push(match self.calls {
-                1 => "dropped the call inside".to_owned(),
-                _ => format!("dropped {}", self.dropped),
-            });
-        }
-        let changed = || format!("changed the response's {}", fields(&self.response));
-        match (self.inside, self.outside) {
-            (None, CallEnd::Response) => did.push("answered without the call".to_owned()),
-            (None, CallEnd::Failed(kind)) => did.push(format!("failed: {kind}")),
-            (_, CallEnd::Dropped) => did.push("was dropped".to_owned()),
-            (Some(CallEnd::Failed(kind)), CallEnd::Response) => {
-                did.push(format!("turned an error into a response: {kind}"));
-            }
-            (Some(CallEnd::Response), CallEnd::Failed(kind)) => {
-                did.push(format!("turned a response into an error: {kind}"));
-            }
-            (Some(CallEnd::Failed(from)), CallEnd::Failed(to)) if from != to => {
-                did.push(format!("turned an error into another: {from} into {to}"));
-            }
-            _ if !self.response.is_empty() => did.push(changed()),
-            _ => {}
-        }
-        if did.is_empty() || self.is_idle() {
-            did = vec!["passed the call on".to_owned()];
-        }
-        f.write_str(&did.join(", "))?;
+        write!(f, "{}: {}", self.names.join(", "), self.deeds())?;
         if !self.reasons.is_empty() {
             write!(f, " ({})", self.reasons.join("; "))?;
         }

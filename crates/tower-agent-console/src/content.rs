@@ -12,7 +12,7 @@ const TEXT: usize = 64 << 10;
 /// The maximum length of all texts of one side of a call, in bytes.
 const SIDE: usize = 256 << 10;
 
-/// How deeply a value may be nested: to write a deeper one could take more than the stack has.
+/// The levels that a value may be nested: to write a deeper one could take more than the stack has.
 const DEPTH: u32 = 128;
 
 /// The room that is left for texts.
@@ -26,9 +26,7 @@ impl Room {
 
     /// The same for a text that was `len` bytes long, of which `text` is the beginning.
     fn cut(&mut self, text: &str, len: usize) -> Value {
-        let most = text.len().min(TEXT).min(self.0);
-        let end = (0..=most).rev().find(|end| text.is_char_boundary(*end));
-        let kept = &text[..end.unwrap_or_default()];
+        let kept = beginning(text, TEXT.min(self.0));
         self.0 -= kept.len();
         if kept.len() == len {
             return kept.into();
@@ -53,15 +51,8 @@ impl Room {
     }
 
     fn message(&mut self, message: &Message) -> Value {
-        let role = match message.role() {
-            Role::System => "system",
-            Role::User => "user",
-            Role::Assistant => "assistant",
-            Role::Tool => "tool",
-            _ => "other",
-        };
         let parts: Vec<_> = message.parts().iter().map(|part| self.part(part)).collect();
-        json!({ "role": role, "parts": parts })
+        json!({ "role": message.role(), "parts": parts })
     }
 
     fn part(&mut self, part: &Part) -> Value {
@@ -87,6 +78,13 @@ impl Room {
             _ => json!({ "type": "provider" }),
         }
     }
+}
+
+/// Returns the beginning of a text, of at most so many bytes.
+pub(crate) fn beginning(text: &str, most: usize) -> &str {
+    let mut ends = (0..=most.min(text.len())).rev();
+    let end = ends.find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
 }
 
 fn is_shallow(value: &Value, levels: u32) -> bool {

@@ -1,4 +1,4 @@
-//! How what is told of a run becomes its entries.
+//! Entries of a run, made from what is told of it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -489,24 +489,17 @@ fn is_response(end: CallEnd) -> bool {
     end == CallEnd::Response
 }
 
-/// Returns what is kept of a wrapper's note: not the name of a tool, which its call has.
+/// Returns the part of a wrapper's note that is kept: not the name of a tool, which its call has.
 fn wrapper(note: &WrapperNote) -> EntryKind {
-    let mut note = note.clone();
-    let reasons = reasons(&std::mem::take(&mut note.reasons));
-    let text = note.to_string();
-    let names = note.names.join(", ");
-    let did = text
-        .strip_prefix(&names)
-        .and_then(|did| did.strip_prefix(": "));
     EntryKind::Wrapper {
         on: note.call,
         index: note.index,
         names: note.names.iter().map(|name| short(name)).collect(),
         attempt: note.attempt,
-        did: did.unwrap_or(&text).to_owned(),
-        reasons,
-        request: note.request,
-        response: note.response,
+        did: note.deeds(),
+        reasons: reasons(&note.reasons),
+        request: note.request.clone(),
+        response: note.response.clone(),
         own_time: u64::try_from(note.own_time.as_micros()).unwrap_or(u64::MAX),
     }
 }
@@ -531,7 +524,5 @@ fn parties(interrupts: &[Interrupt]) -> Vec<Arc<str>> {
 
 /// Returns the beginning of a name, which a model may have made up.
 fn short(name: &str) -> Arc<str> {
-    let end = (0..=NAME.min(name.len())).rev();
-    let end = end.into_iter().find(|end| name.is_char_boundary(*end));
-    name[..end.unwrap_or_default()].into()
+    content::beginning(name, NAME).into()
 }

@@ -4,7 +4,7 @@ use opentelemetry::KeyValue;
 use serde_json::{Value, json};
 use tower_agent::message::MediaSource;
 use tower_agent::model::ReasoningEffort;
-use tower_agent::{Message, ModelRequest, ModelResponse, Part, Role};
+use tower_agent::{Message, ModelRequest, ModelResponse, Part};
 
 use crate::names::attribute;
 
@@ -52,15 +52,8 @@ fn text(list: Vec<Value>) -> String {
 }
 
 fn message(message: &Message) -> Value {
-    let role = match message.role() {
-        Role::System => "system",
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-        _ => "other",
-    };
     let parts: Vec<_> = message.parts().iter().map(part).collect();
-    json!({ "role": role, "parts": parts })
+    json!({ "role": message.role(), "parts": parts })
 }
 
 fn part(part: &Part) -> Value {
