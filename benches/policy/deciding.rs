@@ -1,4 +1,4 @@
-//! What a decision costs: 20 rules about a tool, alone and among 10,000 others; a run with and
+//! The cost of a decision: 20 rules about a tool, alone and among 10,000 others; a run with and
 //! without a rulebook.
 //!
 //! ```sh
@@ -41,9 +41,9 @@ const ROWS: [(&str, Option<usize>); 3] = [
     ),
 ];
 
-/// How many times the instructions of a decision by 20 rules one may cost with others beside them.
-/// They were 1.04 times; Cedar hashes with random keys, and each process counts up to 2 % more or
-/// less.
+/// The number of times that the instructions of a decision by 20 rules one may cost with others
+/// beside them. They were 1.04 times; Cedar hashes with random keys, and each process counts up to
+/// 2 % more or less.
 const TIMES_ALONE: f64 = 1.15;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde::Deserialize;
 use tower_agent::BoxError;
 
-/// What was counted, by row.
+/// The counts, by row.
 pub type Counts = BTreeMap<&'static str, Count>;
 
 /// The recorded counts of a row.
@@ -97,7 +97,8 @@ pub fn rounded([instructions, allocations, atomics, misses]: [f64; 4]) -> Count 
 /// Prints the counts beside those of the file; returns whether one grew.
 pub fn compare(counts: &Counts, names: impl IntoIterator<Item = &'static str>) -> bool {
     let expected = expected();
-    let (mut grew, mut fell) = (false, false);
+    let mut grew = false;
+    let mut fell = false;
     println!("| | {} |", COLUMNS.map(|column| column.name).join(" | | "));
     println!("|---{}|", "|--:|--:".repeat(COLUMNS.len()));
     for name in names {

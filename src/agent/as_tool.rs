@@ -54,7 +54,8 @@ impl Agent {
     #[must_use]
     pub fn into_tool(self, description: impl Into<String>) -> Tool {
         let name = self.name().to_owned();
-        let (inner_tools, outline) = (self.known_tools().clone(), self.outline());
+        let inner_tools = self.known_tools().clone();
+        let outline = self.outline();
         let tool = Tool::function_with(name, description, move |arguments, call| {
             answer(self.clone(), arguments, call)
         });

@@ -96,7 +96,7 @@ pub struct Target {
     /// works](crate::tool::ToolDeclaration::part_of_loop).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_part_of_loop: bool,
-    /// What a call of the tool changes; `None` of a model.
+    /// The effect of a call of the tool; `None` of a model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<Effect>,
     /// The agent that [implements the tool](crate::Agent::into_tool).

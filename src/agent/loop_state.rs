@@ -117,7 +117,7 @@ struct OpenStep {
     finish_reason: Option<FinishReason>,
 }
 
-/// What the model is told to do.
+/// The instructions of a model call.
 struct Instructions {
     text: Option<Arc<str>>,
     /// The keys of the state whose values are in it.
@@ -389,8 +389,8 @@ impl<'a> LoopState<'a> {
                 .judge(&answer, why)
                 .map_or(Ok(EndReason::Completed), Err),
             (None, Some(why)) => {
-                let (at, asked) = (self.rules.at_no_answer, self.asked_again);
-                judge(self.context(), &answer, why, at, asked)
+                let at = self.rules.at_no_answer;
+                judge(self.context(), &answer, why, at, self.asked_again)
             }
             (None, None) => Ok(EndReason::Completed),
         };

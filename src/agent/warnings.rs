@@ -17,7 +17,7 @@ use crate::tool::Effect;
 pub struct OrderWarning {
     /// The agent, by its name behind those of the agents around it: `boss/worker`.
     pub agent: String,
-    /// What both are around, in words, such as `the model`.
+    /// The thing that both are around, in words, such as `the model`.
     pub around: &'static str,
     /// The kind of this call.
     pub call: CallKind,
@@ -31,15 +31,15 @@ pub struct OrderWarning {
     pub inside: String,
     /// Its place among the wrappers of the call; `None` if it is none of them.
     pub inside_at: Option<usize>,
-    /// What comes of it.
+    /// The effect of this order.
     pub effect: &'static str,
-    /// What to do.
+    /// The cure.
     pub instead: &'static str,
 }
 
 /// An order, a line of the guide's table.
 struct Order {
-    /// What both are around, in words.
+    /// The thing that both are around, in words.
     around: &'static str,
     /// The names of either part, one of which is enough.
     outside: &'static [&'static str],
@@ -49,7 +49,7 @@ struct Order {
     find: Find,
 }
 
-/// How an order is found.
+/// A way to find an order.
 enum Find {
     /// Both are around this call, or the inner one is called.
     Around(CallKind),
@@ -66,7 +66,7 @@ enum Find {
     Again(CallKind),
 }
 
-/// What may stand outside a redaction: parts of it, and what looks at no content.
+/// Names that may stand outside a redaction: parts of it, and what looks at no content.
 const OUTSIDE_REDACT: [&str; 4] = ["Redact", "Flow", "DurableLayer", "policy"];
 
 /// Types of the other crates are known by their names, as in everything that is explained. The
@@ -405,7 +405,9 @@ fn head(name: &str) -> &str {
 
 /// Splits the arguments of a type at the commas that are not in the arguments of one of them.
 fn arguments(text: &str) -> Vec<&str> {
-    let (mut depth, mut start, mut found) = (0_usize, 0, Vec::new());
+    let mut depth = 0_usize;
+    let mut start = 0;
+    let mut found = Vec::new();
     for (at, c) in text.char_indices() {
         match c {
             '<' | '(' => depth += 1,

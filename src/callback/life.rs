@@ -305,7 +305,7 @@ struct Inside<R: Request> {
     /// The band around this is outside everything else. It sees a service that fails to become
     /// ready, and waits for none: what is inside it is ready at once.
     is_in_outermost: bool,
-    /// How probes look at the call, if it is an agent's,
+    /// The view that probes have of the call, if it is an agent's,
     sight: Option<&'static Sight<R>>,
     /// and where it reaches its target, if that is directly inside the bands.
     target_sight: Option<&'static Sight<R>>,

@@ -35,14 +35,14 @@ use crate::run::{SeenAgentRequest, SeenAgentResponse};
 use crate::stream::{CallEnd, FieldChange, Observed, WrapperNote, is_passed_on};
 use crate::tool::{SeenToolRequest, SeenToolResponse};
 
-/// How probes look at calls of one kind.
+/// The view that probes have of calls of one kind.
 pub(crate) struct Sight<R: Request> {
     pub(super) context: fn(&mut R) -> &mut RunContext,
     pub(super) request: fn(&R) -> SeenRequest,
     pub(super) response: fn(&R::Response) -> SeenResponse,
 }
 
-/// What is seen of a request.
+/// A request as a probe sees it.
 pub(crate) enum SeenRequest {
     Agent(SeenAgentRequest),
     Model(SeenModelRequest),
@@ -68,7 +68,7 @@ impl SeenRequest {
     }
 }
 
-/// What is seen of a response.
+/// A response as a probe sees it.
 pub(crate) enum SeenResponse {
     Agent(SeenAgentResponse),
     Model(SeenModelResponse),
@@ -101,7 +101,7 @@ pub(crate) struct WrapperCall {
     inside: Mutex<Inner>,
 }
 
-/// What is known of the calls inside a wrapper.
+/// The calls inside a wrapper, as far as they are known.
 #[derive(Default)]
 struct Inner {
     /// The request that the wrapper was given. `None` once its call is over.
@@ -113,7 +113,7 @@ struct Inner {
     running: u32,
     /// When the first of those began that run now.
     since: Option<Instant>,
-    /// How long calls were running before.
+    /// The time that calls were running before.
     time: Duration,
     last: Option<CallEnd>,
     /// The last response from inside,
@@ -208,7 +208,8 @@ impl WrapperCall {
                 && !carried.has_reasons()
             {
                 // The call is over, and what it was given is of no more use.
-                (inside.given, inside.response) = (None, None);
+                inside.given = None;
+                inside.response = None;
                 return;
             }
             (std::mem::take(&mut *inside), response)
@@ -271,7 +272,7 @@ impl<R: Request> Names<R> {
     }
 }
 
-/// What stands on a boundary while a call is behind it.
+/// A probe on a boundary, while a call is behind it.
 pub(super) struct BoundaryProbe<R: Request> {
     sight: &'static Sight<R>,
     /// The wrapper that the call has left on its way in.

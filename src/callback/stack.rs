@@ -395,7 +395,7 @@ impl Stacks {
     }
 }
 
-/// What is known of the calls of an agent, for the stacks around them.
+/// Knowledge about the calls of an agent, for the stacks around them.
 pub(crate) struct InTree<R: Request> {
     /// The stack for the call among those of an agent, or of what it inherits.
     pub(crate) stack: fn(&Stacks) -> &StackBuilder<R>,
@@ -468,7 +468,7 @@ pub struct LayerInner<R: Request> {
     pub(super) from: Position,
     /// to here: those of the stack, or of the part of it that is inside a layer.
     pub(super) to: Position,
-    /// What is known of the calls of an agent. A reference instead of a bound: the request of a
+    /// Knowledge about the calls of an agent. A reference instead of a bound: the request of a
     /// user's own call does not implement [`InAgent`], nothing is inherited for it, and no probe
     /// looks at it.
     pub(super) in_tree: Option<&'static InTree<R>>,

@@ -6,7 +6,7 @@ use super::inherited::WrapperCall;
 use super::state_trace::TracedState;
 use crate::lock::lock;
 
-/// What a call carries in its context besides its run. Few calls carry anything.
+/// Things that a call carries in its context besides its run. Few calls carry any.
 #[derive(Default)]
 pub(crate) struct Carried {
     /// The log of the call that this is part of, if its effects are collected.
@@ -17,14 +17,14 @@ pub(crate) struct Carried {
     wrapper: Option<WrapperCall>,
     /// Why the wrapper did what it did.
     reasons: Mutex<Reasons>,
-    /// What was carried outside.
+    /// Those that were carried outside.
     outer: Option<Arc<Self>>,
 }
 
 #[derive(Default)]
 struct Reasons {
     all: Vec<Arc<str>>,
-    /// How many of them the notes of callbacks have.
+    /// The number of those that the notes of callbacks have.
     told: usize,
 }
 

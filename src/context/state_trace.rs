@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::state::State;
 
-/// What a tool call reads and writes in the [state](crate::RunContext::state), with everything in
-/// it: agents that work in the call included. See [`ToolRequest::trace_state`].
+/// The entries that a tool call reads and writes in the [state](crate::RunContext::state), with
+/// everything in it: agents that work in the call included. See [`ToolRequest::trace_state`].
 ///
 /// [`ToolRequest::trace_state`]: crate::ToolRequest::trace_state
 pub struct StateTrace(Arc<TracedState>);

@@ -1,4 +1,4 @@
-//! What a probe between two wrappers sees of a model call.
+//! A model call as a probe between two wrappers sees it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::message::{Message, Messages, Metadata, Usage};
 use crate::stream::{FieldChange, is_same};
 use crate::tool::ToolDeclaration;
 
-/// What a model sees of a request. It shares everything.
+/// The part of a request that a model sees. It shares everything.
 pub(crate) struct SeenModelRequest {
     pub(super) instructions: Option<Arc<str>>,
     pub(super) messages: Messages,
@@ -62,7 +62,7 @@ pub(crate) fn changed_settings(
     }
 }
 
-/// What a model response says. It shares everything.
+/// The content of a model response. It shares everything.
 pub(crate) struct SeenModelResponse {
     pub(super) message: Message,
     pub(super) usage: Usage,

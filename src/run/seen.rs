@@ -1,4 +1,4 @@
-//! What a probe between two wrappers sees of an agent call.
+//! An agent call as a probe between two wrappers sees it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::model::{Settings, changed_settings, changed_tools, changed_words};
 use crate::stream::{EndReason, FieldChange};
 use crate::tool::ToolSet;
 
-/// What an agent sees of a request. It shares everything.
+/// The part of a request that an agent sees. It shares everything.
 pub(crate) struct SeenAgentRequest {
     pub(super) messages: Messages,
     pub(super) tools: ToolSet,
@@ -36,7 +36,7 @@ impl SeenAgentRequest {
     }
 }
 
-/// What an agent response says. It shares everything.
+/// The content of an agent response. It shares everything.
 pub(crate) struct SeenAgentResponse {
     pub(super) messages: Messages,
     pub(super) new_from: usize,

@@ -313,7 +313,7 @@ pub enum EventKind {
         #[serde(serialize_with = "crate::depth::serialize")]
         value: Value,
     },
-    /// What middleware has found or decided, such as which rule refused a call; see
+    /// A note of middleware, such as which rule refused a call; see
     /// [`RunContext::note`](crate::RunContext::note). It is for the program: servers send it to no
     /// client.
     Note {

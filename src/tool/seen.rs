@@ -1,4 +1,4 @@
-//! What a probe between two wrappers sees of a tool call.
+//! A tool call as a probe between two wrappers sees it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::depth;
 use crate::message::{Part, ToolCall};
 use crate::stream::{FieldChange, is_same};
 
-/// What a tool sees of a request. It shares everything.
+/// The part of a request that a tool sees. It shares everything.
 pub(crate) struct SeenToolRequest {
     pub(super) call: ToolCall,
     /// `None` for those of the call.
@@ -42,7 +42,7 @@ impl SeenToolRequest {
     }
 }
 
-/// What a tool response says. It shares everything.
+/// The content of a tool response. It shares everything.
 pub(crate) struct SeenToolResponse {
     pub(super) value: Arc<Value>,
     pub(super) parts: Option<Arc<[Part]>>,

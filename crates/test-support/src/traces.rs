@@ -1,4 +1,4 @@
-//! What code tells `tracing`.
+//! Events that code tells `tracing`.
 
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, Mutex};

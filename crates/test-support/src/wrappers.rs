@@ -1,4 +1,4 @@
-//! What an observer is told of the wrappers in an agent's stacks.
+//! Notes that an observer is told of the wrappers in an agent's stacks.
 
 use futures::{FutureExt, StreamExt};
 use tower_agent::callback::Bundle;

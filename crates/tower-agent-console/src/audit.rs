@@ -1,4 +1,4 @@
-//! Who has written what.
+//! The record of who has written what.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ pub(crate) struct AuditRow {
     pub(crate) at: u64,
     pub(crate) operator: Arc<str>,
     pub(crate) action: &'static str,
-    /// What it was about.
+    /// The subject of it.
     pub(crate) about: String,
     /// The status of the response.
     pub(crate) status: u16,

@@ -1,4 +1,4 @@
-//! How what runs tell comes into the store: two bounded queues, and whoever empties them.
+//! The way from runs into the store: two bounded queues, and whoever empties them.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ const WAITING_CONTENT: usize = 8 << 20;
 /// The reader's rest between two times, so that a run wakes it as rarely.
 const REST: Duration = Duration::from_millis(50);
 
-/// What the layers of all watched agents tell.
+/// The queue of what the layers of all watched agents tell.
 pub(crate) struct Tap {
     notes: Mutex<Notes>,
     calls: AtomicU64,
@@ -96,10 +96,10 @@ pub(crate) struct Collector {
     pub(crate) changed: watch::Sender<Change>,
 }
 
-/// What those who look on wait for.
+/// A change that those who look on wait for.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Change {
-    /// That of the store.
+    /// The version of the store.
     version: u64,
     /// They are to leave.
     pub(crate) is_over: bool,
@@ -113,7 +113,7 @@ struct Incoming {
     counted: u64,
 }
 
-/// What comes from either queue.
+/// An item of either queue.
 enum Told {
     Event(Observation),
     Note(Note),

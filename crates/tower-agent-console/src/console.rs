@@ -28,7 +28,7 @@ pub struct Console {
     pub(crate) inbox: Option<crate::inbox::InboxOf>,
 }
 
-/// What all clones share.
+/// The state that all clones share.
 pub(crate) struct Inner {
     pub(crate) collector: Arc<Collector>,
     /// Tells the versions of this console from those of another, such as that of a process before.

@@ -1,4 +1,5 @@
-//! What the layers tell beside the observer: calls with their begin and end, and whose a run is.
+//! Notes that the layers tell beside the observer: calls with their begin and end, and whose a run
+//! is.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -46,7 +47,7 @@ pub(crate) enum Call {
     },
 }
 
-/// How a call has ended.
+/// The end of a call.
 #[derive(Default)]
 pub(crate) struct Ended {
     pub(crate) error: Option<&'static str>,

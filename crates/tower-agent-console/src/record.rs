@@ -1,4 +1,4 @@
-//! What is kept of a run: its summary, and one entry for everything that happened in it.
+//! The record of a run: its summary, and one entry for everything that happened in it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(crate) struct Summary {
     #[serde(skip)]
     pub(crate) user: Option<Arc<str>>,
     pub(crate) entries: u32,
-    /// What was observed and not kept.
+    /// The number of things that were observed and not kept.
     pub(crate) left_out: u64,
     /// Of all changes in the store, the last one of this run.
     #[serde(skip)]
@@ -192,7 +192,7 @@ pub(crate) enum EntryKind {
         /// Those of a band's callbacks, or a layer's in brackets.
         names: Vec<Arc<str>>,
         attempt: u32,
-        /// What it did, in words.
+        /// Its deeds, in words.
         did: String,
         /// Why, in its own.
         #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -210,7 +210,7 @@ pub(crate) enum EntryKind {
         usage: Usage,
         next: NextAttempt,
     },
-    /// What was streamed was taken back.
+    /// A stream was taken back.
     Discarded {
         error: Option<&'static str>,
         usage: Usage,
@@ -224,13 +224,13 @@ pub(crate) enum EntryKind {
     Event {
         name: Arc<str>,
     },
-    /// What middleware has found or decided.
+    /// A note of middleware about what it has found or decided.
     Note {
         name: Arc<str>,
     },
 }
 
-/// How a call has ended, and the attempts at it that have reached its target.
+/// The end of a call, and the attempts at it that have reached its target.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct CallOutcome {
     pub(crate) error: Option<&'static str>,

@@ -12,7 +12,7 @@ use crate::record::{Run, Status, Summary, micros};
 /// The number of removed runs that are remembered.
 const REMOVED: usize = 10_000;
 
-/// What the store may hold.
+/// The bounds of the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) runs: usize,
@@ -36,7 +36,7 @@ pub(crate) struct Store {
     next: u64,
     /// Counts changes.
     pub(crate) version: u64,
-    /// What was observed of runs that are not here.
+    /// The number of things that were observed of runs that are not here.
     pub(crate) left_out: u64,
     /// Runs that have gone to make room, or were too old.
     pub(crate) gone: u64,

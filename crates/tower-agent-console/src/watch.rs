@@ -27,7 +27,7 @@ use crate::note::{Call, Ended, Note, What};
 /// Returns the user of a run.
 pub(crate) type UserOf = dyn Fn(&RunContext) -> Option<String> + Send + Sync;
 
-/// What all layers of a bundle share.
+/// The state that all layers of a bundle share.
 pub(crate) struct Watch {
     pub(crate) tap: Arc<Tap>,
     pub(crate) has_content: bool,

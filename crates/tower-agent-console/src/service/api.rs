@@ -19,7 +19,7 @@ const RUNS: (usize, usize) = (50, 200);
 /// The number of entries of a run in one response.
 const ENTRIES: usize = 2_000;
 
-/// What one operator may read.
+/// The part of the console that one operator may read.
 pub(super) struct Api<'a> {
     pub(super) console: &'a Inner,
     pub(super) operator: &'a Operator,

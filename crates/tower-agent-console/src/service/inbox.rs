@@ -70,6 +70,7 @@ fn about(body: &[u8]) -> String {
         let text = value.as_str().unwrap_or("?");
         text.chars().take(200).collect::<String>()
     };
-    let (id, conversation) = (text(&answer["id"]), text(&answer["key"]["id"]));
+    let id = text(&answer["id"]);
+    let conversation = text(&answer["key"]["id"]);
     format!("question {id} of conversation {conversation}")
 }

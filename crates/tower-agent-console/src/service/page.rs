@@ -31,7 +31,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("inbox.js", SCRIPT, include_str!("../page/inbox.js")),
 ];
 
-/// What the page may load: its own files, and the one script in it, by its hash.
+/// The policy on what the page may load: its own files, and the one script in it, by its hash.
 static POLICY: LazyLock<Option<HeaderValue>> = LazyLock::new(|| {
     let script = PAGE.split_once("<script>")?.1.split_once("</script>")?.0;
     let hash = STANDARD.encode(Sha256::digest(script));

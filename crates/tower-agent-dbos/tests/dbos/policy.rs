@@ -11,7 +11,8 @@ async fn rules_decide_once_about_a_call_whatever_becomes_of_the_worker() {
         return;
     };
     let engine = &cluster.engine;
-    let (mut worker, mut number) = (None::<Worker>, 0);
+    let mut worker = None::<Worker>;
+    let mut number = 0;
     let work = async |agents: Vec<_>| {
         if let Some(worker) = worker.take() {
             worker.stop().await.unwrap();

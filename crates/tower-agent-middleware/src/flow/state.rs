@@ -15,7 +15,7 @@ use super::settings::FlowSettings;
 /// The key of the labels, of the whole run.
 const KEY: &str = "tower_agent.guard.flow state";
 
-/// What is known about an entry of the state.
+/// The knowledge about an entry of the state.
 #[derive(Default, Serialize, Deserialize)]
 struct Written {
     label: Label,
@@ -118,7 +118,8 @@ impl<'a> StateLabels<'a> {
             return;
         }
         let earlier = self.state.get(key).filter(|_| !is_first);
-        let (mut label, mut whole) = (label.clone(), String::new());
+        let mut label = label.clone();
+        let mut whole = String::new();
         if let (Some(Value::String(earlier)), Some(known)) = (&earlier, self.known(key))
             && known.of == State::digest(&json!(earlier))
         {

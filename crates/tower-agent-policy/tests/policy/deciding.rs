@@ -432,7 +432,9 @@ async fn calls_are_counted_for_the_run_and_for_the_conversation() {
 /// run is streamed or is not.
 #[tokio::test]
 async fn a_rule_reads_what_is_known_of_the_run_and_of_the_tool() {
-    let (both, none, second) = (["look o", "look o"], [""; 0], ["look o"]);
+    let both = ["look o", "look o"];
+    let none = [""; 0];
+    let second = ["look o"];
     for (fact, run_made, stream_made) in [
         ("context.session.streamed", &none[..], &both[..]),
         ("context.session.iteration == 1", &second, &second),

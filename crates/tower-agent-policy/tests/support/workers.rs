@@ -274,7 +274,8 @@ fn model(
     silent_after: SilentAfter,
     asked: mpsc::UnboundedSender<&'static str>,
 ) -> impl tower_agent::model::ModelService {
-    let (name, cents) = (case.name, case.cents);
+    let name = case.name;
+    let cents = case.cents;
     tower::service_fn(move |request: ModelRequest| {
         let results: Vec<_> = request
             .messages()

@@ -12,7 +12,8 @@ async fn rules_decide_once_about_a_call_whatever_becomes_of_the_worker() {
     let Some(server) = Server::start("restate-policy", &[]) else {
         return;
     };
-    let (engine, balancer) = (server.engine(), Balancer::start().await);
+    let engine = server.engine();
+    let balancer = Balancer::start().await;
     let mut worker = None::<Worker>;
     let work = async |agents: Vec<_>| {
         let is_first = match worker.take() {

@@ -393,7 +393,8 @@ pub(crate) async fn an_answer_that_does_not_count_leaves_the_question_open(
     place: impl Place<Journal: Database>,
 ) {
     let database = place.open().await;
-    let (runs, pay) = (database.runs(), Count::default());
+    let runs = database.runs();
+    let pay = Count::default();
     let approval = Approval::of_tools(["pay"]).not_by(|_| Some("ada".to_owned()));
     let agent = durable(calling(&["pay"], &Count::default()), database.clone())
         .tool(counting("pay", Effect::Mutating, &pay))

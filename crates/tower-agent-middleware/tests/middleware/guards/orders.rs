@@ -79,7 +79,8 @@ fn calls(tool: &str) -> ScriptedModel {
 
 /// A model that writes down its calls and fails at the first ones.
 fn failing(name: &'static str, failures: usize, log: &Log) -> impl ModelService {
-    let (log, made) = (log.clone(), Arc::new(AtomicUsize::new(0)));
+    let log = log.clone();
+    let made = Arc::new(AtomicUsize::new(0));
     service_fn(move |_: ModelRequest| {
         log.note(name);
         let fails = made.fetch_add(1, Ordering::Relaxed) < failures;
@@ -95,7 +96,8 @@ fn failing(name: &'static str, failures: usize, log: &Log) -> impl ModelService 
 
 /// A tool that fails once.
 fn flaky(log: &Log) -> Tool {
-    let (log, made) = (log.clone(), AtomicUsize::new(0));
+    let log = log.clone();
+    let made = AtomicUsize::new(0);
     Tool::function("pay", "Pays.", move |_: Value| {
         log.note("pay");
         match made.fetch_add(1, Ordering::Relaxed) {
@@ -233,7 +235,8 @@ async fn a_limit_that_adapts_outside_a_rate_takes_waiting_for_slowness() {
         adaptive.limit("")
     });
     let [outside, inside] = limits;
-    let (outside, inside) = (outside.await, inside.await);
+    let outside = outside.await;
+    let inside = inside.await;
     assert!(outside < 8 && inside >= 16, "{outside}, {inside}");
 }
 
