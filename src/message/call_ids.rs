@@ -1,10 +1,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The maximum length of a call id in bytes: some providers put signatures into it. Every event of
-/// the call contains it.
-const MAX: usize = 16 * 1024;
-
 /// Gives every tool call of one answer a unique id: results refer to calls by id.
 ///
 /// For a model whose server omits ids or repeats them. The agent does the same for models that do
@@ -23,6 +19,10 @@ const MAX: usize = 16 * 1024;
 pub struct CallIds(HashSet<Arc<str>>);
 
 impl CallIds {
+    /// The maximum length of a call id in bytes: some providers put signatures into it. Every event
+    /// of the call contains it.
+    pub const MAX_LEN: usize = 16 * 1024;
+
     /// Creates the ids of an answer without calls.
     #[must_use]
     pub fn new() -> Self {
@@ -30,7 +30,7 @@ impl CallIds {
     }
 
     /// Adds a call and returns its id: `id`, or the result of `other` if `id` is empty, longer than
-    /// 16 KiB, or the id of an earlier call.
+    /// [`MAX_LEN`](Self::MAX_LEN), or the id of an earlier call.
     pub fn claim(&mut self, id: &Arc<str>, other: impl FnOnce() -> String) -> Arc<str> {
         if is_valid(id) && self.0.insert(id.clone()) {
             return id.clone();
@@ -59,5 +59,5 @@ impl CallIds {
 }
 
 fn is_valid(id: &str) -> bool {
-    !id.is_empty() && id.len() <= MAX
+    !id.is_empty() && id.len() <= CallIds::MAX_LEN
 }

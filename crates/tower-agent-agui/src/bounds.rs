@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use tower_agent::message::CallIds;
+
 use crate::wire::InputError;
 
 /// The size of a body, in bytes.
@@ -42,7 +44,7 @@ pub(crate) const ID: usize = 1024;
 /// The length of an id that may come from the server or a model, in bytes: of a message, a call, a
 /// subagent. Those of messages have the path of an agent in them, which may be nested, and some
 /// hosts keep more than a name in that of a call.
-pub(crate) const SERVER_ID: usize = 8 * 1024;
+pub(crate) const SERVER_ID: usize = CallIds::MAX_LEN;
 
 /// Fails for an id that is longer than `most` bytes.
 pub(crate) fn check_length(

@@ -33,7 +33,7 @@
 //! | [`read_timeout`](AgUiBuilder::read_timeout), in which a client takes nothing | a minute |
 //! | [`body_timeout`](AgUiBuilder::body_timeout), in which a body arrives | 30 seconds |
 //! | length of an id that the client chooses: of a thread, a run, an interrupt, and the name of a tool | 1 KiB, always |
-//! | length of an id that it may have from the server: of a message, a call, a subagent | 8 KiB, always |
+//! | length of an id that it may have from the server: of a message, a call, a subagent | 16 KiB, always |
 //!
 //! A thread that is read with `GET` counts as a run until its response is sent.
 //!

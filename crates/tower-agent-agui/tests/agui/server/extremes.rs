@@ -6,6 +6,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::Agent;
+use tower_agent::message::CallIds;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_agui::AgUi;
 
@@ -122,10 +123,10 @@ const IDS: [(&str, usize); 9] = [
     ("parentRunId", 1024),
     ("interruptId", 1024),
     ("name of a tool", 1024),
-    ("id", 8192),
-    ("subagentRunId", 8192),
-    ("id of a call", 8192),
-    ("id of a result alone", 8192),
+    ("id", 16_384),
+    ("subagentRunId", 16_384),
+    ("id of a call", CallIds::MAX_LEN),
+    ("id of a result alone", CallIds::MAX_LEN),
 ];
 
 /// Values that a client might say anywhere.

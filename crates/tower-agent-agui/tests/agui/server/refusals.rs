@@ -163,7 +163,7 @@ async fn an_id_that_is_too_long_is_422_and_the_longest_is_not() {
     for (field, longest, longer, most) in [
         ("threadId", id(1024), id(1025), "1024 bytes"),
         ("runId", id(1024), id(1025), "1024 bytes"),
-        ("messages", message(8192), message(8193), "8192 bytes"),
+        ("messages", message(16_384), message(16_385), "16384 bytes"),
     ] {
         let calls = watched.calls();
         let reply = send(&served, post(with(field, longer))).await;
