@@ -101,8 +101,8 @@ pin_project! {
     {
         #[pin]
         first: Option<S::Future>,
-        #[pin]
-        second: Option<Oneshot<S, ModelRequest>>,
+        // Boxed, since few calls have one, and all would be larger by it.
+        second: Option<Pin<Box<Oneshot<S, ModelRequest>>>>,
         #[pin]
         sleep: Option<Sleep>,
         progress: HedgeProgress<S>,
@@ -117,7 +117,7 @@ pin_project! {
             // Each with what its own stream had brought.
             this.first.set(None);
             this.progress.reached[0] = None;
-            this.second.set(None);
+            *this.second = None;
             this.progress.reached[1] = None;
         }
     }
@@ -163,7 +163,7 @@ where
                 this.first.set(None);
                 let result = result.map_err(ours);
                 if let Some(result) = progress.end(FIRST, result) {
-                    this.second.set(None);
+                    *this.second = None;
                     return Poll::Ready(progress.close(result));
                 }
             } else if progress.race.winner() == Some(FIRST) {
@@ -171,7 +171,7 @@ where
                 progress.due = None;
                 this.sleep.set(None);
                 if this.second.is_some() {
-                    this.second.set(None);
+                    *this.second = None;
                     progress.lose(SECOND);
                 }
             }
@@ -184,13 +184,13 @@ where
             && sleep.poll(cx).is_ready()
         {
             this.sleep.set(None);
-            this.second.set(progress.begin_second());
+            *this.second = progress.begin_second().map(Box::pin);
         }
-        if let Some(second) = this.second.as_mut().as_pin_mut() {
-            let polled = second.poll(cx);
+        if let Some(second) = this.second {
+            let polled = second.as_mut().poll(cx);
             progress.look(SECOND);
             if let Poll::Ready(result) = polled {
-                this.second.set(None);
+                *this.second = None;
                 let result = result.map_err(ours);
                 if let Some(result) = progress.end(SECOND, result) {
                     this.first.set(None);
