@@ -294,13 +294,6 @@ impl RunContext {
         self.effects().map_or(of_run, |log| &log.0.state)
     }
 
-    /// Returns the key of the state under which the agent that makes this call keeps
-    /// [what its model says](crate::AgentBuilder::output_key), if there is one.
-    #[must_use]
-    pub fn output_key(&self) -> Option<&str> {
-        self.scope.settings.output_key.as_deref()
-    }
-
     /// Traces the use that this call makes of the state from now on.
     pub(crate) fn trace_state(&mut self) -> StateTrace {
         let traced = Arc::new(TracedState::new(self.state().clone()));

@@ -39,7 +39,7 @@ pub(crate) struct PartSettings {
     /// The maximum number of model calls of the agent.
     pub(super) max_iterations: u32,
     /// The key of the state under which the agent keeps what its model says.
-    pub(super) output_key: Option<Arc<str>>,
+    pub(crate) output_key: Option<Arc<str>>,
     /// What the agent at work hands down.
     pub(crate) inherited: Inherited,
 }

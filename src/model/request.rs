@@ -165,6 +165,13 @@ impl ModelRequest {
         self.shown_state.as_deref().unwrap_or_default()
     }
 
+    /// Returns the key of the state under which the agent that makes this call keeps
+    /// [what its model says](crate::AgentBuilder::output_key), if there is one.
+    #[must_use]
+    pub fn output_key(&self) -> Option<&str> {
+        self.context.scope().settings.output_key.as_deref()
+    }
+
     /// Returns whether nothing is between the callbacks at the
     /// [edges](crate::callback::Bundle::edges_of_model) of this call: the model receives the
     /// request as the outer one leaves it, and what that sees next is the model's own answer or

@@ -126,7 +126,7 @@ impl Callback<ModelRequest> for OutermostReading {
             }
         }
         let context = request.context();
-        if let Some(key) = context.output_key() {
+        if let Some(key) = request.output_key() {
             let labels = StateLabels::of(context.state(), context, &reading.run, &self.settings);
             let text = response.message().text();
             labels.add_output(key, context.iteration() == 0, &text, &turn.label);
