@@ -311,9 +311,11 @@ impl Callback<ToolRequest> for Approval {
                         .map(|reason| format!(": {reason}"))
                         .unwrap_or_default();
                     let refusal = format!("the approver rejected this call{why}");
+                    request.context().because("the approver rejected the call");
                     return Ok(Action::Respond(ToolResponse::error(refusal)));
                 }
                 Some(Decision::Respond(result)) => {
+                    request.context().because("the approver answered the call");
                     return Ok(Action::Respond(ToolResponse::new(result)));
                 }
                 None => self.decide(&mut questions, request, except.clone())?,

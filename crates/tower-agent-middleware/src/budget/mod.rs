@@ -754,6 +754,9 @@ impl Callback<ToolRequest> for Budget {
                 if !limits.finishes() && !limits.refuses() {
                     return Err(exceeded.into());
                 }
+                request
+                    .context()
+                    .because("a limit of the budget is reached");
                 return Ok(Action::Respond(ToolResponse::error(format!(
                     "tool call blocked: {exceeded}"
                 ))));

@@ -56,6 +56,7 @@ mod repetition;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tower_agent::call::Request;
 use tower_agent::callback::{Action, Callback};
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::message::Message;
@@ -147,6 +148,9 @@ impl Callback<ModelRequest> for LoopGuard {
                 "You have called `{tool}` {calls} times with the same arguments and got the same \
                  result. {advice}"
             ));
+            request
+                .context()
+                .because("the same call has had the same result again");
             label_message(request, &nudge, Label::trusted());
             request.messages_mut().push(nudge);
         }

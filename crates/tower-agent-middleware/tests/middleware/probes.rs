@@ -11,7 +11,7 @@ use tower_agent::{
 };
 use tower_agent_middleware::adaptive_concurrency::AdaptiveConcurrencyLayer;
 use tower_agent_middleware::approval::Approval;
-use tower_agent_middleware::budget::{Budget, Limits};
+use tower_agent_middleware::budget::{Budget, Limits, OnExceeding};
 use tower_agent_middleware::cache::CacheLayer;
 use tower_agent_middleware::chaos::ChaosLayer;
 use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
@@ -230,6 +230,18 @@ async fn callbacks_that_block_a_call() {
     let seen_of = seen_of.await;
     assert_eq!(seen_of, ["model 2: failed: budget exceeded"]);
 
+    let seen_of = seen(looks, |agent| {
+        agent.callbacks(Budget::new(
+            Limits::new()
+                .tool_calls(0)
+                .on_exceeding(OnExceeding::Refuse),
+        ))
+    });
+    assert_eq!(
+        seen_of.await,
+        ["tool 0: answered without the call (a limit of the budget is reached)"]
+    );
+
     let twice = || {
         vec![
             Turn::tool("look", json!({})),
@@ -307,7 +319,8 @@ async fn callbacks_that_change_a_call() {
     assert!(
         seen_of
             .iter()
-            .all(|word| word.starts_with("model 2: changed the request's")),
+            .all(|word| word.starts_with("model 2: changed the request's")
+                && word.ends_with("(the same call has had the same result again)")),
         "{seen_of:?}"
     );
 }
