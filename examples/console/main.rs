@@ -45,6 +45,7 @@ async fn main() -> Result<(), BoxError> {
     let developer = Operator::new("developer")
         .sees_content()
         .sees_users()
+        .manages_data()
         .answers_as(Roles::new([fleet::SUPPORT]));
     let app = Router::new()
         .route("/", get(|| async { Redirect::to("/console") }))

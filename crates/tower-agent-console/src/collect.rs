@@ -13,7 +13,7 @@ use tower_agent::stream::{self, Observation, Observations, Observer};
 
 use crate::lock::lock;
 use crate::note::Note;
-use crate::store::{Limits, Store};
+use crate::store::Store;
 
 /// The number of events, and of notes, that wait to be taken in.
 const WAITING: usize = 16_384;
@@ -130,7 +130,7 @@ impl Told {
 }
 
 impl Collector {
-    pub(crate) fn new(limits: Limits) -> Arc<Self> {
+    pub(crate) fn new(store: Store) -> Arc<Self> {
         let (observer, observations) = stream::observer(WAITING);
         let tap = Arc::new(Tap {
             notes: Mutex::default(),
@@ -142,7 +142,7 @@ impl Collector {
         Arc::new(Self {
             tap,
             observer,
-            store: Mutex::new(Store::new(limits)),
+            store: Mutex::new(store),
             incoming: Mutex::new(Incoming {
                 observations,
                 waker,

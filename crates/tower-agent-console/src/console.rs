@@ -1,19 +1,22 @@
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use tower_agent::agent::Explanation;
 use tower_agent::callback::Bundle;
+use tower_agent::error::Result;
 use tower_agent::{Agent, RunContext};
 #[cfg(feature = "inbox")]
 use tower_agent_conversations::Inbox;
 
 use crate::collect::Collector;
+use crate::database::{Database, address, key_of, without_nul};
 use crate::lock::lock;
-use crate::record::Run;
-use crate::store::Limits;
+use crate::record::{Run, ShownEntry};
+use crate::store::Store;
+use crate::stored::{RunStore, StoredHead, StoredQuery};
 use crate::watch::{ConsoleLayer, UserOf, Watch};
 
 /// Keeps what watched agents do, and shows it on a page. Clones are the same console.
@@ -28,15 +31,28 @@ pub struct Console {
     pub(crate) inbox: Option<crate::inbox::InboxOf>,
 }
 
+/// The number of entries, with their texts, that an export reads at once.
+const EXPORTED: u32 = 500;
+
+/// A place where a run was found.
+pub(crate) enum Found {
+    /// In memory, under this number.
+    Recent(u64),
+    /// In the database.
+    Stored(Arc<Database>, StoredHead),
+    /// Nowhere.
+    Nowhere,
+}
+
 /// The state that all clones share.
 pub(crate) struct Inner {
     pub(crate) collector: Arc<Collector>,
+    pub(crate) database: OnceLock<Arc<Database>>,
     /// Tells the versions of this console from those of another, such as that of a process before.
     pub(crate) epoch: String,
     /// The key of the hashes of users.
     key: [u8; 16],
     pub(crate) agents: Mutex<Vec<Explanation>>,
-    #[cfg(feature = "inbox")]
     pub(crate) audit: crate::audit::Audit,
 }
 
@@ -44,18 +60,16 @@ impl Console {
     /// Creates a console that keeps 1,000 runs in at most 64 MiB of memory. It needs no runtime.
     #[must_use]
     pub fn new() -> Self {
-        let limits = Limits {
-            runs: 1_000,
-            bytes: 64 << 20,
-            age: None,
-        };
+        let epoch = uuid::Uuid::new_v4().simple().to_string();
+        // It is part of the names of runs in the database, which people see.
+        let store = Store::new(epoch[..12].to_owned());
         Self {
             inner: Arc::new(Inner {
-                collector: Collector::new(limits),
-                epoch: uuid::Uuid::new_v4().simple().to_string(),
+                collector: Collector::new(store),
+                database: OnceLock::new(),
+                epoch,
                 key: *uuid::Uuid::new_v4().as_bytes(),
                 agents: Mutex::default(),
-                #[cfg(feature = "inbox")]
                 audit: Default::default(),
             }),
             has_content: false,
@@ -65,6 +79,37 @@ impl Console {
         }
     }
 
+    /// Also keeps the runs that have ended in a database, where they outlive the process, and shows
+    /// those of other processes that have the same one. The first database of a console stays.
+    ///
+    /// The bounds of this console are those of the database then. In memory are the runs that have
+    /// not ended, and the latest ones, at most 1,000 in 64 MiB. A task of the Tokio runtime in
+    /// which this is called writes what has ended, behind the runs: one that cannot be written is
+    /// tried again for as long as it is in memory, and then counted, and shown.
+    ///
+    /// ```
+    /// use tower_agent_console::{Console, RunStore};
+    ///
+    /// /// Keeps the runs of the last week.
+    /// fn console(database: impl RunStore) -> Console {
+    ///     let week = std::time::Duration::from_secs(7 * 24 * 60 * 60);
+    ///     Console::new()
+    ///         .stored_in(database)
+    ///         .max_runs(100_000)
+    ///         .max_bytes(10 << 30)
+    ///         .max_age(week)
+    /// }
+    /// ```
+    #[must_use]
+    pub fn stored_in(self, store: impl RunStore) -> Self {
+        let database = Database::new(Arc::new(store));
+        if self.inner.database.set(database).is_ok() {
+            lock(&self.inner.collector.store).has_database = true;
+            self.inner.start();
+        }
+        self
+    }
+
     /// Sets the number of runs that are kept; the oldest go first. Defaults to 1,000.
     #[must_use]
     pub fn max_runs(self, runs: usize) -> Self {
@@ -72,8 +117,8 @@ impl Console {
         self
     }
 
-    /// Sets the memory that runs may take, in bytes, as it is estimated; the oldest go first. A run
-    /// that needs more alone keeps its rows, and loses its texts. Defaults to 64 MiB.
+    /// Sets the bytes that runs may take, as they are estimated; the oldest go first. A run that
+    /// needs more alone keeps its rows, and loses its texts in memory. Defaults to 64 MiB.
     #[must_use]
     pub fn max_bytes(self, bytes: usize) -> Self {
         lock(&self.inner.collector.store).limits.bytes = bytes;
@@ -81,7 +126,7 @@ impl Console {
     }
 
     /// Sets how long a run is kept after its end. By default it goes when there is no room for it.
-    /// It goes when the next thing is told, or somebody looks.
+    /// It goes when the next thing is told, or somebody looks; from a database within a minute.
     #[must_use]
     pub fn max_age(self, age: Duration) -> Self {
         lock(&self.inner.collector.store).limits.age = Some(age);
@@ -149,6 +194,7 @@ impl Console {
     pub fn watch(&self) -> Bundle {
         let collector = &self.inner.collector;
         collector.read();
+        self.inner.start();
         let layer = ConsoleLayer(Arc::new(Watch {
             tap: collector.tap.clone(),
             has_content: self.has_content,
@@ -177,33 +223,134 @@ impl Console {
 
     /// Removes a run, by the id that the page shows. Returns whether it was there. What is told of
     /// it later is not kept.
-    pub fn delete_run(&self, id: &str) -> bool {
-        self.inner.collector.collect();
-        let mut store = lock(&self.inner.collector.store);
-        let number = store.number(id);
-        number.map(|number| store.remove(number)).is_some()
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Store`](tower_agent::ErrorKind::Store) if the database does, or does not answer
+    /// within 10 seconds: the run may still be there.
+    pub async fn delete_run(&self, id: &str) -> Result<bool> {
+        let collector = &self.inner.collector;
+        collector.collect();
+        let recent = {
+            let mut store = lock(&collector.store);
+            let number = store.number(id).or_else(|| store.number_of(&key_of(id)?));
+            let number = number.filter(|number| store.remove(*number).is_some());
+            number.map(|number| store.key(number))
+        };
+        let Some(database) = self.inner.database.get() else {
+            return Ok(recent.is_some());
+        };
+        database.not_writing(collector).await?;
+        let key = match recent {
+            Some(key) => key,
+            None => match self.inner.find(id).await? {
+                Found::Stored(_, head) => head.key,
+                _ => return Ok(false),
+            },
+        };
+        database.insist(database.store.remove(key)).await?;
+        Ok(true)
     }
 
     /// Removes the runs of a [user](Self::user_id), and returns how many there were: a part of
-    /// removing a person's data. The questions that wait, and who has answered which, are not here.
-    pub fn delete_user(&self, user: &str) -> usize {
+    /// removing a person's data. The questions that wait, and who has answered which, are not here;
+    /// runs that another process is making will be in the database when they have ended.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Store`](tower_agent::ErrorKind::Store) if the database does, or does not answer
+    /// within 10 seconds: the runs may still be there.
+    pub async fn delete_user(&self, user: &str) -> Result<u64> {
         self.inner.collector.collect();
-        let mut store = lock(&self.inner.collector.store);
-        let runs = store.of_user(user);
-        let count = runs.len();
-        runs.into_iter().for_each(|number| store.remove(number));
-        count
+        let (numbers, unwritten) = {
+            let mut store = lock(&self.inner.collector.store);
+            let numbers = store.of_user(user);
+            let before = store.all_written().len();
+            for number in &numbers {
+                store.remove(*number);
+            }
+            let written = before - store.all_written().len();
+            (numbers.len(), numbers.len() - written)
+        };
+        let Some(database) = self.inner.database.get() else {
+            return Ok(numbers as u64);
+        };
+        database.not_writing(&self.inner.collector).await?;
+        let user = without_nul(user);
+        let stored = database.insist(database.store.remove_user(user)).await?;
+        Ok(stored + unwritten as u64)
+    }
+
+    /// Returns all that is kept of a run, texts included, by the id that the page shows: an object
+    /// with the `run` and its `entries`. `None` if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Store`](tower_agent::ErrorKind::Store) if the database does, or does not
+    /// answer.
+    pub async fn export_run(&self, id: &str) -> Result<Option<Value>> {
+        self.inner.collector.collect();
+        match self.inner.find(id).await? {
+            Found::Nowhere => Ok(None),
+            Found::Recent(number) => {
+                let store = lock(&self.inner.collector.store);
+                Ok(store.runs.get(&number).map(exported))
+            }
+            Found::Stored(database, head) => exported_from(&database, &head).await.map(Some),
+        }
     }
 
     /// Returns all that is kept of the runs of a [user](Self::user_id), texts included: a part of
     /// what a person may ask for. Each is an object with the `run` and its `entries`.
-    #[must_use]
-    pub fn export_user(&self, user: &str) -> Vec<Value> {
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Store`](tower_agent::ErrorKind::Store) if the database does, or does not
+    /// answer.
+    pub async fn export_user(&self, user: &str) -> Result<Vec<Value>> {
         self.inner.collector.collect();
-        let store = lock(&self.inner.collector.store);
-        let runs = store.of_user(user).into_iter();
-        let runs = runs.filter_map(|number| store.runs.get(&number));
-        runs.map(exported).collect()
+        let mut all = {
+            let store = lock(&self.inner.collector.store);
+            let own = store.of_user(user).into_iter();
+            let own = own.filter_map(|number| store.runs.get(&number));
+            own.map(exported).collect::<Vec<_>>()
+        };
+        let Some(database) = self.inner.database.get() else {
+            return Ok(all);
+        };
+        let mut query = StoredQuery {
+            user: Some(without_nul(user)),
+            limit: EXPORTED,
+            ..StoredQuery::default()
+        };
+        loop {
+            let heads = database.insist(database.store.list(&query)).await?;
+            let Some(last) = heads.last() else {
+                return Ok(all);
+            };
+            query.before = Some(last.place());
+            for head in &heads {
+                let is_recent = lock(&self.inner.collector.store)
+                    .number_of(&head.key)
+                    .is_some();
+                if !is_recent {
+                    all.push(exported_from(database, head).await?);
+                }
+            }
+        }
+    }
+
+    /// Waits until the runs that have ended by now are in the [database](Self::stored_in), for at
+    /// most 10 seconds, and returns how many are not: for a program that ends. It is 0 at once
+    /// without a database.
+    pub async fn flush(&self) -> usize {
+        let collector = &self.inner.collector;
+        collector.collect();
+        if let Some(database) = self.inner.database.get() {
+            database.start(collector);
+            database.all_written(collector).await;
+        }
+        lock(&collector.store).count_unwritten()
     }
 
     /// Ends the live views, which otherwise stay open for as long as somebody looks, so that a
@@ -213,24 +360,99 @@ impl Console {
     }
 }
 
-/// Returns all that is kept of a run.
+/// Returns all that is kept of a run in memory.
 fn exported(run: &Run) -> Value {
-    let text = |text: &Option<Box<str>>| -> Option<Value> {
-        text.as_deref()
-            .and_then(|text| serde_json::from_str(text).ok())
-    };
     let entries = run.entries.iter().map(|entry| {
-        let mut shown = json!(entry);
-        shown["input"] = text(&entry.content.input).into();
-        shown["output"] = text(&entry.content.output).into();
-        shown
+        let shown = json!(ShownEntry::from(entry));
+        with_texts(shown, entry.content.json())
     });
     let mut shown = json!(run.summary);
     shown["user"] = run.summary.user.as_deref().into();
     json!({ "run": shown, "entries": entries.collect::<Vec<_>>() })
 }
 
+/// The same of one in the database.
+async fn exported_from(database: &Database, head: &StoredHead) -> Result<Value> {
+    let mut entries = Vec::new();
+    loop {
+        let from = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+        let read = database.store.entries(&head.key, from, EXPORTED, true);
+        let page = database.insist(read).await?;
+        if page.is_empty() {
+            break;
+        }
+        for entry in page {
+            let texts = entry.texts.as_deref().map(parsed).unwrap_or_default();
+            entries.push(with_texts(parsed(&entry.entry), texts));
+        }
+    }
+    let mut shown = parsed(&head.summary);
+    if let Value::Object(shown) = &mut shown {
+        shown.insert("id".to_owned(), address(head).into());
+        shown.insert("user".to_owned(), head.user.clone().into());
+    }
+    Ok(json!({ "run": shown, "entries": entries }))
+}
+
+/// Returns an entry with its texts.
+fn with_texts(entry: Value, texts: Value) -> Value {
+    let mut all: Map<String, Value> = entry.as_object().cloned().unwrap_or_default();
+    all.extend(texts.as_object().cloned().unwrap_or_default());
+    Value::Object(all)
+}
+
+/// Returns a value that this crate has written, or `null` for what is none.
+pub(crate) fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
 impl Inner {
+    /// Starts what writes into the database, if there is one.
+    pub(crate) fn start(&self) {
+        if let Some(database) = self.database.get() {
+            database.start(&self.collector);
+        }
+    }
+
+    /// Finds a run by the id that the page shows: that of the run itself, or with the name of its
+    /// console behind it.
+    pub(crate) async fn find(&self, id: &str) -> Result<Found> {
+        let database = self.database.get();
+        if let Some(database) = database {
+            // So that nobody is shown here what was removed elsewhere; what is in memory is shown
+            // also if the database does not answer.
+            let _ = database.forget_removed(&self.collector).await;
+        }
+        let key = key_of(id);
+        {
+            let store = lock(&self.collector.store);
+            let of_key = || store.number_of(key.as_ref()?);
+            if let Some(number) = store.number(id).or_else(of_key) {
+                return Ok(Found::Recent(number));
+            }
+        }
+        let Some(database) = database else {
+            return Ok(Found::Nowhere);
+        };
+        let by_key = key.map(|key| StoredQuery {
+            key: Some(key),
+            limit: 1,
+            ..StoredQuery::default()
+        });
+        let by_id = StoredQuery {
+            id: Some(without_nul(id)),
+            limit: 1,
+            ..StoredQuery::default()
+        };
+        for query in by_key.into_iter().chain([by_id]) {
+            let found = database.look(database.store.list(&query)).await?;
+            if let Some(head) = found.into_iter().next() {
+                return Ok(Found::Stored(database.clone(), head));
+            }
+        }
+        Ok(Found::Nowhere)
+    }
+
     /// Returns a user as a hash that is the same for all runs of this console.
     pub(crate) fn hash(&self, user: &str) -> String {
         let mut hash = Sha256::new();

@@ -102,11 +102,11 @@
     warn(clippy::expect_used, clippy::panic, clippy::unwrap_used)
 )]
 
-#[cfg(feature = "inbox")]
 mod audit;
 mod collect;
 mod console;
 mod content;
+mod database;
 #[cfg(feature = "inbox")]
 mod inbox;
 mod lock;
@@ -116,11 +116,15 @@ mod record;
 mod run;
 mod service;
 mod store;
+mod stored;
 mod watch;
 
 pub use self::console::Console;
 pub use self::operator::Operator;
 pub use self::service::{ConsoleService, ResponseBody, ResponseFuture};
+pub use self::stored::{
+    RunStore, StoredBounds, StoredEntry, StoredHead, StoredKey, StoredPlace, StoredQuery, StoredRun,
+};
 
 /// The README's example, so that it compiles.
 #[cfg(doctest)]

@@ -6,7 +6,8 @@ use tower_agent_conversations::Roles;
 
 /// Somebody who may look at the console, as the application has authenticated them.
 ///
-/// By default they see runs without the texts in them, and users as hashes, and answer nothing.
+/// By default they see runs without the texts in them, and users as hashes, and may neither answer
+/// nor delete anything.
 ///
 /// ```
 /// use tower_agent_console::Operator;
@@ -20,6 +21,7 @@ pub struct Operator {
     name: Arc<str>,
     pub(crate) sees_users: bool,
     pub(crate) sees_content: bool,
+    pub(crate) manages_data: bool,
     #[cfg(feature = "inbox")]
     pub(crate) roles: Roles,
 }
@@ -31,6 +33,7 @@ impl Operator {
             name: name.into(),
             sees_users: false,
             sees_content: false,
+            manages_data: false,
             #[cfg(feature = "inbox")]
             roles: Roles::default(),
         }
@@ -45,6 +48,13 @@ impl Operator {
     /// Shows them [recorded content](crate::Console::record_content).
     pub fn sees_content(mut self) -> Self {
         self.sees_content = true;
+        self
+    }
+
+    /// Lets them export and delete runs, one or all of a user's. An export has what they see: users
+    /// in the clear and texts only with the roles for these.
+    pub fn manages_data(mut self) -> Self {
+        self.manages_data = true;
         self
     }
 
@@ -85,6 +95,7 @@ impl fmt::Debug for Operator {
             .field("name", &self.name)
             .field("sees_users", &self.sees_users)
             .field("sees_content", &self.sees_content)
+            .field("manages_data", &self.manages_data)
             .finish_non_exhaustive()
     }
 }

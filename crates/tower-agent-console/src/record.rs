@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use tower_agent::Usage;
 use tower_agent::call::{AttemptEnd, Attempted, CallKind};
 use tower_agent::stream::{CallbackDecision, FieldChange, NextAttempt};
@@ -62,15 +63,26 @@ pub(crate) enum Status {
 }
 
 impl Status {
+    /// Returns its name, as it serialises.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Waiting => "waiting",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
     pub(crate) fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "running" => Self::Running,
-            "completed" => Self::Completed,
-            "waiting" => Self::Waiting,
-            "failed" => Self::Failed,
-            "cancelled" => Self::Cancelled,
-            _ => return None,
-        })
+        let all = [
+            Self::Running,
+            Self::Completed,
+            Self::Waiting,
+            Self::Failed,
+            Self::Cancelled,
+        ];
+        all.into_iter().find(|status| status.name() == name)
     }
 }
 
@@ -125,6 +137,29 @@ pub(crate) struct Entry {
     pub(crate) version: u64,
 }
 
+/// An entry as whoever looks sees it: without its texts.
+#[derive(Serialize)]
+pub(crate) struct ShownEntry<'a> {
+    #[serde(flatten)]
+    entry: &'a Entry,
+    /// The length of its texts, in bytes.
+    #[serde(skip_serializing_if = "is_zero")]
+    content: usize,
+}
+
+fn is_zero(len: &usize) -> bool {
+    *len == 0
+}
+
+impl<'a> From<&'a Entry> for ShownEntry<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        Self {
+            entry,
+            content: entry.content.len(),
+        }
+    }
+}
+
 /// Texts of an entry, each as JSON.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
@@ -133,6 +168,15 @@ pub(crate) struct Content {
 }
 
 impl Content {
+    /// Returns both as one object, whose values are `null` where there is none.
+    pub(crate) fn json(&self) -> Value {
+        let of = |text: &Option<Box<str>>| -> Option<Value> {
+            text.as_deref()
+                .and_then(|text| serde_json::from_str(text).ok())
+        };
+        json!({ "input": of(&self.input), "output": of(&self.output) })
+    }
+
     pub(crate) fn len(&self) -> usize {
         let of = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
         of(&self.input) + of(&self.output)

@@ -65,6 +65,10 @@ impl Run {
         }
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        self.summary.ended.is_some()
+    }
+
     pub(crate) fn drop_content(&mut self) {
         // It may be asked for with each event that follows.
         if self.content == 0 {

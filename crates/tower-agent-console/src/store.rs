@@ -1,16 +1,24 @@
 //! The runs in memory, within bounds: the oldest go first.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tower_agent::stream::{Event, EventKind, Observation};
 
 use crate::note::Note;
-use crate::record::{Run, Status, Summary, micros};
+use crate::record::{Run, Summary, micros};
+use crate::stored::{StoredKey, StoredPlace, StoredQuery};
 
 /// The number of removed runs that are remembered.
 const REMOVED: usize = 10_000;
+
+/// The bounds of what is in memory, where a database keeps the rest.
+const RECENT: Limits = Limits {
+    runs: 1_000,
+    bytes: 64 << 20,
+    age: None,
+};
 
 /// The bounds of the store.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +32,15 @@ pub(crate) struct Limits {
 /// The runs, by their numbers.
 #[derive(Debug)]
 pub(crate) struct Store {
+    /// Names this console among those of a database.
+    console: String,
     pub(crate) limits: Limits,
+    /// A database keeps the runs that have ended.
+    pub(crate) has_database: bool,
+    /// Runs that have ended, and are not in the database as they are now.
+    unwritten: BTreeSet<u64>,
+    /// Runs that went to make room before they were written.
+    pub(crate) unstored: u64,
     /// The texts of errors and events are kept.
     pub(crate) has_content: bool,
     pub(crate) runs: BTreeMap<u64, Run>,
@@ -40,38 +56,35 @@ pub(crate) struct Store {
     pub(crate) left_out: u64,
     /// Runs that have gone to make room, or were too old.
     pub(crate) gone: u64,
-    /// The last runs that were removed, with the version of the change.
-    pub(crate) removed: VecDeque<(u64, u64)>,
+    /// The ids of the last runs that were removed, with the version of the change.
+    pub(crate) removed: VecDeque<(u64, Arc<str>)>,
     /// The ids of removed runs that had not ended, the oldest first: what is still told of them is
     /// not to begin another one.
     dead: VecDeque<Arc<str>>,
 }
 
-/// A query for the list of runs.
-#[derive(Debug, Default)]
-pub(crate) struct Query {
-    pub(crate) agent: Option<String>,
-    pub(crate) status: Option<Status>,
-    /// Only those with smaller numbers.
-    pub(crate) before: Option<u64>,
-    pub(crate) limit: usize,
-}
-
-impl Query {
-    fn selects(&self, run: &Summary) -> bool {
-        let is_agent = |agent: &String| {
-            // The name of the agent that was called, or its path in another.
-            *run.agent == **agent || run.agent.rsplit('/').next() == Some(agent)
-        };
-        self.agent.as_ref().is_none_or(is_agent)
-            && self.status.is_none_or(|status| status == run.status)
-    }
+/// Returns whether a query for the list selects a run.
+fn selects(query: &StoredQuery, run: &Summary) -> bool {
+    let is_agent = |agent: &String| {
+        // The name of the agent that was called, or its path in another.
+        *run.agent == **agent || run.agent.rsplit('/').next() == Some(agent)
+    };
+    let is_status = |status: &String| run.status.name() == status;
+    let is_user = |user: &String| run.user.as_deref() == Some(user);
+    query.agent.as_ref().is_none_or(is_agent)
+        && query.status.as_ref().is_none_or(is_status)
+        && query.user.as_ref().is_none_or(is_user)
 }
 
 impl Store {
-    pub(crate) fn new(limits: Limits) -> Self {
+    /// Creates the store of a console with this name, and the bounds that it has by default.
+    pub(crate) fn new(console: String) -> Self {
         Self {
-            limits,
+            console,
+            limits: RECENT,
+            has_database: false,
+            unwritten: BTreeSet::new(),
+            unstored: 0,
             has_content: false,
             runs: BTreeMap::new(),
             by_id: HashMap::new(),
@@ -86,16 +99,65 @@ impl Store {
         }
     }
 
-    /// Returns a page of runs, the latest first, and whether there are more.
-    pub(crate) fn list(&self, query: &Query) -> (Vec<&Summary>, bool) {
-        let before = query.before.unwrap_or(u64::MAX);
-        let runs = self.runs.range(..before).rev();
-        let mut runs = runs
-            .map(|(_, run)| &run.summary)
-            .filter(|run| query.selects(run));
-        let page: Vec<_> = runs.by_ref().take(query.limit).collect();
-        let has_more = runs.next().is_some();
-        (page, has_more)
+    /// Returns the runs that a query selects, the latest first, and one more than it asks for if
+    /// there are more.
+    pub(crate) fn list(&self, query: &StoredQuery) -> Vec<(StoredPlace, &Summary)> {
+        let runs = self.runs.values().map(|run| &run.summary);
+        let selected = runs.filter(|run| selects(query, run));
+        let mut selected: Vec<_> = selected.map(|run| (self.place(run), run)).collect();
+        if let Some(before) = &query.before {
+            selected.retain(|(place, _)| place < before);
+        }
+        selected.sort_unstable_by(|(one, _), (other, _)| other.cmp(one));
+        selected.truncate(query.limit as usize + 1);
+        selected
+    }
+
+    pub(crate) fn place(&self, run: &Summary) -> StoredPlace {
+        StoredPlace {
+            begun: run.begun,
+            key: self.key(run.number),
+        }
+    }
+
+    pub(crate) fn key(&self, number: u64) -> StoredKey {
+        StoredKey {
+            console: self.console.clone(),
+            number,
+        }
+    }
+
+    /// Returns the number of a run that is here, if it is one of this console's.
+    pub(crate) fn number_of(&self, key: &StoredKey) -> Option<u64> {
+        let is_own = key.console == self.console && self.runs.contains_key(&key.number);
+        is_own.then_some(key.number)
+    }
+
+    /// Returns the next run, behind this number, that is to be written.
+    pub(crate) fn unwritten(&self, after: u64) -> Option<&Run> {
+        let number = self.unwritten.range(after + 1..).next()?;
+        self.runs.get(number)
+    }
+
+    pub(crate) fn count_unwritten(&self) -> usize {
+        self.unwritten.len()
+    }
+
+    /// Notes that a run was written as it was in this version.
+    pub(crate) fn written(&mut self, number: u64, version: u64) {
+        let run = self.runs.get(&number);
+        if run.is_some_and(|run| run.summary.version == version) {
+            self.unwritten.remove(&number);
+        }
+    }
+
+    /// Returns the numbers of the runs that the database has as they are here.
+    pub(crate) fn all_written(&self) -> Vec<u64> {
+        let ended = self.runs.values().filter(|run| run.has_ended());
+        let numbers = ended.map(|run| run.summary.number);
+        numbers
+            .filter(|number| !self.unwritten.contains(number))
+            .collect()
     }
 
     pub(crate) fn number(&self, id: &str) -> Option<u64> {
@@ -166,6 +228,14 @@ impl Store {
         let before = run.bytes;
         change(run, self.version);
         self.bytes = self.bytes.saturating_sub(before) + run.bytes;
+        if self.has_database {
+            let number = run.summary.number;
+            if run.has_ended() {
+                self.unwritten.insert(number);
+            } else {
+                self.unwritten.remove(&number);
+            }
+        }
         self.make_room();
     }
 
@@ -204,13 +274,29 @@ impl Store {
     /// Drops the oldest runs until the others are within the limits. The last one stays: what it
     /// may hold alone is bounded where it grows.
     fn make_room(&mut self) {
-        let Limits { runs, bytes, .. } = self.limits;
+        let Limits {
+            mut runs,
+            mut bytes,
+            ..
+        } = self.limits;
+        if self.has_database {
+            runs = runs.min(RECENT.runs);
+            bytes = bytes.min(RECENT.bytes);
+        }
         while self.runs.len() > runs.max(1) || self.bytes > bytes && self.runs.len() > 1 {
-            let Some(oldest) = self.runs.keys().next().copied() else {
+            let Some((&oldest, run)) = self.runs.first_key_value() else {
                 return;
             };
-            self.remove(oldest);
-            self.gone += 1;
+            if !self.has_database {
+                self.remove(oldest);
+                self.gone += 1;
+            } else if run.has_ended() && !self.unwritten.contains(&oldest) {
+                // It has not gone: the database has it.
+                self.take(oldest);
+            } else {
+                self.remove(oldest);
+                self.unstored += 1;
+            }
         }
         // One run that is larger than all together may be keeps its rows, and loses its texts.
         if self.bytes > bytes
@@ -235,7 +321,9 @@ impl Store {
             .map(|run| run.number)
             .collect();
         self.gone += old.len() as u64;
-        old.into_iter().for_each(|number| self.remove(number));
+        for number in old {
+            self.remove(number);
+        }
     }
 
     /// Returns the numbers of a user's runs.
@@ -251,21 +339,27 @@ impl Store {
         self.removed.len() >= REMOVED && first.is_some_and(|(removed, _)| *removed > version)
     }
 
-    /// Removes a run that is here.
-    pub(crate) fn remove(&mut self, number: u64) {
-        let Some(run) = self.runs.remove(&number) else {
-            return;
-        };
+    /// Removes a run that is here, and returns it.
+    pub(crate) fn remove(&mut self, number: u64) -> Option<Run> {
+        let run = self.take(number)?;
         self.version += 1;
+        push_bounded(&mut self.removed, (self.version, run.summary.id.clone()));
+        if run.open > 0 {
+            push_bounded(&mut self.dead, run.id.clone());
+        }
+        Some(run)
+    }
+
+    /// Takes a run out of memory.
+    fn take(&mut self, number: u64) -> Option<Run> {
+        let run = self.runs.remove(&number)?;
         self.bytes = self.bytes.saturating_sub(run.bytes);
         self.by_shown_id.remove(&run.summary.id);
+        self.unwritten.remove(&number);
         if self.by_id.get(&run.id) == Some(&number) {
             self.by_id.remove(&run.id);
         }
-        push_bounded(&mut self.removed, (self.version, number));
-        if run.open > 0 {
-            push_bounded(&mut self.dead, run.id);
-        }
+        Some(run)
     }
 }
 

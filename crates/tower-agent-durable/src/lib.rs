@@ -23,6 +23,9 @@
 //! that a database can be shared with other data. A clone shares the connections, and one database
 //! serves everything in this crate.
 //!
+//! With the feature `console`, a database keeps the runs that a page of
+//! [`tower-agent-console`](https://docs.rs/tower-agent-console) shows.
+//!
 //! With the feature `rate-limit`, processes share the [rate
 //! limits](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/rate_limit) of
 //! their calls in a `Postgres`.
@@ -53,7 +56,7 @@ pub use self::database::{Postgres, PostgresOptions};
 pub use self::database::{Sqlite, SqliteOptions};
 pub use self::inbox::AgentInbox;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub use self::user_data::{UserData, UserRun, UserSession};
+pub use self::user_data::{UserData, UserRun, UserSession, UserWatchedRun};
 
 /// The README's example, so that it compiles.
 #[cfg(all(doctest, feature = "sqlite"))]

@@ -22,6 +22,8 @@ pub struct UserData {
     pub sessions: Vec<UserSession>,
     /// The durable runs, the latest first.
     pub runs: Vec<UserRun>,
+    /// The runs that a console has watched, the latest first.
+    pub watched: Vec<UserWatchedRun>,
 }
 
 /// A session or a thread in [`UserData`].
@@ -62,6 +64,18 @@ pub struct UserRun {
     pub end: Option<Json>,
 }
 
+/// A run that a console has watched, in [`UserData`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct UserWatchedRun {
+    /// What the console's list shows of it.
+    pub summary: Json,
+    /// Everything that happened in it.
+    pub entries: Vec<Json>,
+    /// The texts of its entries, as far as they were recorded.
+    pub texts: Vec<Json>,
+}
+
 const RUNS: &str = "\
     SELECT id, run, agent, started_at, ended FROM tower_agent_runs WHERE owner = $1 \
     ORDER BY started_at DESC, run";
@@ -75,7 +89,20 @@ const STEPS: &str = "\
     SELECT record FROM tower_agent_run_steps WHERE run = $1 AND record IS NOT NULL \
     ORDER BY position";
 
+const WATCHED: &str = "\
+    SELECT row_id, summary FROM tower_agent_console_runs WHERE owner = $1 \
+    ORDER BY begun DESC, console, number DESC";
+
+const ENTRIES: &str =
+    "SELECT entry FROM tower_agent_console_entries WHERE run = $1 ORDER BY position";
+
+const TEXTS: &str = "\
+    SELECT texts FROM tower_agent_console_entries WHERE run = $1 AND texts IS NOT NULL \
+    ORDER BY position";
+
 const DELETE_SESSIONS: &str = "DELETE FROM tower_agent_conversations WHERE owner = $1";
+
+const DELETE_WATCHED: &str = "DELETE FROM tower_agent_console_runs WHERE owner = $1";
 
 const DELETE_RUNS: &str = "DELETE FROM tower_agent_runs WHERE owner = $1";
 
@@ -87,6 +114,7 @@ async fn export<D: Sql + ConversationStore>(
     Ok(UserData {
         sessions: sessions(database, user).await?,
         runs: runs(database, user).await?,
+        watched: watched(database, user).await?,
     })
 }
 
@@ -137,14 +165,29 @@ async fn runs(database: &impl Sql, user: &str) -> Result<Vec<UserRun>, StoreErro
     Ok(runs)
 }
 
+async fn watched(database: &impl Sql, user: &str) -> Result<Vec<UserWatchedRun>, StoreError> {
+    let rows = database.read(WATCHED, &[user.into()]).await?;
+    let mut watched = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let id: i64 = row.number("row_id")?;
+        watched.push(UserWatchedRun {
+            summary: json(row.text("summary")?)?,
+            entries: column(database.read(ENTRIES, &[id.into()]).await?, "entry")?,
+            texts: column(database.read(TEXTS, &[id.into()]).await?, "texts")?,
+        });
+    }
+    Ok(watched)
+}
+
 pub(crate) async fn delete(database: &dyn Sql, user: &str) -> Result<u64, StoreError> {
     check(user)?;
     let mut tx = database.begin(Wait::Limited, Durability::AtCommit).await?;
     let sessions = tx.execute(DELETE_SESSIONS, &[user.into()]).await?;
     let runs = tx.execute(DELETE_RUNS, &[user.into()]).await?;
+    let watched = tx.execute(DELETE_WATCHED, &[user.into()]).await?;
     tx.commit().await?;
     database.wipe().await;
-    Ok(sessions + runs)
+    Ok(sessions + runs + watched)
 }
 
 /// Fails for the name of nobody, under which the data of all those without a name is stored.
@@ -171,8 +214,8 @@ fn column(rows: Vec<Row>, name: &str) -> Result<Vec<Json>, StoreError> {
 macro_rules! has_users {
     ($database:ty) => {
         impl $database {
-            /// Returns everything that the database has of a user: sessions, threads and durable
-            /// runs.
+            /// Returns everything that the database has of a user: sessions, threads, durable runs
+            /// and the runs that a console has watched.
             ///
             /// A run has the user of its [key](crate::journal::RunKey), its session or its thread;
             /// one that was started without belongs to nobody.
@@ -184,8 +227,8 @@ macro_rules! has_users {
                 export(self, user).await
             }
 
-            /// Deletes everything that the database has of a user: sessions, threads and durable
-            /// runs. Returns their number.
+            /// Deletes everything that the database has of a user: sessions, threads, durable runs
+            /// and the runs that a console has watched. Returns their number.
             ///
             /// Runs that are active stop at their next write, which fails.
             ///

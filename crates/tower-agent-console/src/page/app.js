@@ -4,8 +4,10 @@ import { h } from "./dom.js";
 import { get } from "./server.js";
 import { showRuns } from "./runs.js";
 import { showRun } from "./run.js";
+import { showBeside } from "./beside.js";
 import { showAgents } from "./stack.js";
 import { showInbox } from "./inbox.js";
+import { showAudit } from "./data.js";
 
 const main = document.getElementById("main");
 let leave = () => {};
@@ -33,8 +35,8 @@ async function show() {
     if (link.dataset.view === view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  const views = { runs: showRuns, agents: showAgents, inbox: showInbox };
-  const draw = wanted.run !== undefined ? showRun : (views[view] ?? showRuns);
+  const views = { runs: showRuns, agents: showAgents, inbox: showInbox, audit: showAudit };
+  const draw = wanted.run !== undefined ? (wanted.beside === undefined ? showRun : showBeside) : (views[view] ?? showRuns);
   const place = h("div", { class: "view" });
   try {
     const end = await draw(place, wanted, await who);

@@ -1,6 +1,7 @@
 // The questions that wait for a person, and who has answered which.
 
 import { facts, h, time } from "./dom.js";
+import { auditTable } from "./data.js";
 import { get, post } from "./server.js";
 
 export async function showInbox(place, _, me) {
@@ -11,7 +12,7 @@ export async function showInbox(place, _, me) {
   }
   const note = h("p", { class: "note", role: "status" });
   const list = h("div", { class: "questions" });
-  const audit = h("tbody");
+  const [audit, fill] = auditTable();
   const cards = new Map();
 
   async function look() {
@@ -32,8 +33,9 @@ export async function showInbox(place, _, me) {
     }
     if (!questions.length && !note.textContent) note.textContent = "Nothing waits.";
     const rows = await get("api/audit");
-    audit.replaceChildren(...rows.slice(0, 100).map((row) => h("tr", {}, h("td", {}, time(row.at)), h("td", {}, row.operator), h("td", { class: "name" }, row.about), h("td", {}, row.status === 202 ? "accepted" : `refused (${row.status})`))));
-    history.hidden = !rows.length;
+    const answers = rows.filter(({ action }) => action === "answer").slice(0, 100);
+    fill(answers);
+    history.hidden = !answers.length;
   }
 
   async function answer({ key, id }, read) {
@@ -63,8 +65,7 @@ export async function showInbox(place, _, me) {
         : send("Answer", "primary", () => JSON.parse(field.value))));
   }
 
-  const history = h("section", { hidden: true }, h("h2", {}, "Answers"), h("table", { class: "audit" },
-    h("thead", {}, h("tr", {}, ["At", "By", "To", "Result"].map((head) => h("th", { scope: "col" }, head)))), audit));
+  const history = h("section", { hidden: true }, h("h2", {}, "Answers"), audit);
   place.append(note, list, history);
   await look();
   const timer = setInterval(() => look().catch((error) => { note.textContent = error.message; }), 2000);

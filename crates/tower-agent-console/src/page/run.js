@@ -2,7 +2,8 @@
 
 import { badge, count, dollars, facts, h, span, status, time, tokens, words } from "./dom.js";
 import { follow, get } from "./server.js";
-import { remember } from "./app.js";
+import { go, remember } from "./app.js";
+import { managing } from "./data.js";
 import { around, find, isNothing, made, stack } from "./stack.js";
 
 /** Above so many rows, turns are folded at first. */
@@ -17,16 +18,17 @@ export async function showRun(place, { run: id, at }, me) {
   const folded = new Map();
   let selected = at === undefined ? undefined : Number(at);
   const head = h("div");
+  const note = h("p", { class: "note", role: "status" });
+  const beside = h("form", { class: "filter", hidden: true, onsubmit: (event) => { event.preventDefault(); go(`?${new URLSearchParams({ run: run.id, beside: new FormData(beside).get("beside") })}`); } },
+    h("label", {}, "Another run of this agent", h("select", { name: "beside" })),
+    h("div", { class: "buttons" }, h("button", {}, "Show beside")));
   const tree = h("ol", { class: "tree", "aria-label": "Calls", onkeydown: move });
   const detail = h("section", { class: "detail", "aria-label": "Details", tabindex: "0" });
 
   async function load() {
-    entries.length = 0;
-    for (let next = 0; next !== null && next !== undefined;) {
-      const page = await get(`${address}?from=${next}`);
-      entries.push(...page.entries);
-      ({ run, cursor, next } = page);
-    }
+    let all;
+    ({ run, cursor, entries: all } = await loadRun(id));
+    entries.splice(0, entries.length, ...all);
   }
 
   function drawHead() {
@@ -104,14 +106,9 @@ export async function showRun(place, { run: id, at }, me) {
   }
 
   function move(event) {
-    const button = event.target.closest(".pick, .fold");
-    if (!button) return;
-    const all = [...tree.querySelectorAll(".pick")];
-    const index = all.indexOf(button.closest("li").querySelector(".pick"));
-    const to = { ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: all.length - 1 }[event.key];
-    const fold = button.closest("li").querySelector("button.fold");
-    if (to !== undefined) all[to]?.focus();
-    else if (event.key === "ArrowLeft" && fold?.getAttribute("aria-expanded") === "true") fold.click();
+    const fold = event.target.closest("li")?.querySelector("button.fold");
+    if (walk(tree, event)) return;
+    if (event.key === "ArrowLeft" && fold?.getAttribute("aria-expanded") === "true") fold.click();
     else if (event.key === "ArrowRight" && fold?.getAttribute("aria-expanded") === "false") fold.click();
     else return;
     event.preventDefault();
@@ -124,6 +121,15 @@ export async function showRun(place, { run: id, at }, me) {
     await drawDetail();
     // On a narrow page it is below the tree.
     if (matchMedia("(max-width: 60rem)").matches) { detail.focus(); detail.scrollIntoView(); }
+  }
+
+  /** Offers the latest runs of the same agent, to look at one beside this one. */
+  async function choose() {
+    const { runs } = await get(`api/runs?${new URLSearchParams({ agent: run.agent })}`).catch(() => ({ runs: [] }));
+    const others = runs.filter((other) => other.id !== run.id);
+    const shown = (other) => `${time(other.begun).textContent} ${other.status} ${other.id.slice(0, 24)}`;
+    beside.hidden = !others.length;
+    beside.querySelector("select").append(...others.map((other) => h("option", { value: other.id }, shown(other))));
   }
 
   let drawing = 0;
@@ -143,11 +149,14 @@ export async function showRun(place, { run: id, at }, me) {
     return [...block("In", content.input), ...block("Out", content.output)];
   }
 
-  place.append(head, h("div", { class: "split" }, tree, detail));
+  place.append(head, beside, note, ...(me.managesData ? [managing(run, note)] : []), h("div", { class: "split" }, tree, detail));
   drawHead();
   drawTree();
   await drawDetail();
-  return follow(id, cursor, async (data, isReset) => {
+  choose();
+  // One in the database does not change any more.
+  if (cursor === null) return undefined;
+  return follow(run.id, cursor, async (data, isReset) => {
     if (isReset) {
       await load().catch(() => {});
       rows.clear();
@@ -158,7 +167,38 @@ export async function showRun(place, { run: id, at }, me) {
     drawHead();
     drawTree();
     if (isReset || data.entries.some((entry) => entry.n === selected || entry.agent === entries[selected]?.agent)) await drawDetail();
-  }, () => head.append(h("p", { class: "note bad", role: "alert" }, "This run is gone: the console keeps the latest ones, and those of this process.")));
+  }, async () => {
+    // It may have gone from memory into the database.
+    const gone = await load().then(() => cursor !== null, () => true);
+    rows.clear();
+    drawHead();
+    drawTree();
+    if (gone) head.append(h("p", { class: "note bad", role: "alert" }, "This run is gone: it was removed, or the console has no room for it."));
+  });
+}
+
+/** A run with all its entries. */
+export async function loadRun(id) {
+  const entries = [];
+  let page = { next: 0 };
+  while (page.next !== null) {
+    page = await get(`api/runs/${encodeURIComponent(id)}?from=${page.next}`);
+    entries.push(...page.entries);
+  }
+  return { run: page.run, cursor: page.cursor, entries };
+}
+
+/** Goes through a list by the arrow keys. Returns whether it was one that does. */
+export function walk(list, event) {
+  const button = event.target.closest("li")?.querySelector(".pick");
+  if (!button) return false;
+  const all = [...list.querySelectorAll(".pick")];
+  const index = all.indexOf(button);
+  const to = { ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: all.length - 1 }[event.key];
+  if (to === undefined) return false;
+  all[to]?.focus();
+  event.preventDefault();
+  return true;
 }
 
 const MOMENTS = ["decision", "wrapper", "retry", "discarded", "replaced", "rejected", "event", "note"];
@@ -175,7 +215,7 @@ function isAbout(note, entry) {
 }
 
 /** The entries in the order of a tree: each with its depth, and what was decided about it. */
-function flatten(entries) {
+export function flatten(entries) {
   const below = new Map();
   const add = (parent, entry) => below.get(parent)?.push(entry) ?? below.set(parent, [entry]);
   const turns = new Map();
@@ -215,7 +255,7 @@ function flatten(entries) {
   return lines;
 }
 
-function title(entry) {
+export function title(entry) {
   switch (entry.kind) {
     case "agent": return entry.path.split("/").at(-1);
     case "turn": return String(entry.turn + 1);
@@ -228,13 +268,13 @@ function title(entry) {
   }
 }
 
-function used({ kind, attempts, usage }) {
+export function used({ kind, attempts, usage }) {
   if (kind !== "model") return usage ?? {};
   const sum = (field) => attempts.reduce((all, attempt) => all + attempt.usage[field], 0);
   return { input_tokens: sum("input_tokens"), output_tokens: sum("output_tokens") };
 }
 
-function badges(entry, notes) {
+export function badges(entry, notes) {
   const shown = [];
   if (entry.error && entry.kind !== "rejected" && entry.kind !== "discarded" && entry.kind !== "retry") shown.push(badge(words(entry.error), entry.error === "interrupted" ? "warn" : "bad"));
   if (entry.is_error) shown.push(badge("refused or failed", "bad"));
@@ -256,7 +296,7 @@ function badges(entry, notes) {
   return shown;
 }
 
-function describe(entry, entries, explanations) {
+export function describe(entry, entries, explanations) {
   const path = entries[entry.agent]?.path ?? "";
   const parts = [
     h("h2", {}, h("span", { class: `kind ${entry.kind}` }, words(entry.kind)), " ", title(entry)),
@@ -302,6 +342,19 @@ function text(value) {
       ...(part.text === undefined ? [] : text(part.text)),
     ])]),
   ];
+}
+
+/** The texts of a call as one text, to be compared. */
+export function plain(value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value === "string") return pretty(value);
+  if (typeof value.text === "string") return value.text;
+  const messages = value.messages ?? [value];
+  const parts = messages.flatMap(({ role, parts }) => [`${role}:`, ...parts.flatMap((part) => [
+    ...(part.type === "text" ? [] : [[words(part.type), part.name].filter(Boolean).join(" ")]),
+    ...(part.text === undefined ? [] : [plain(part.text)]),
+  ])]);
+  return [...(value.instructions === undefined ? [] : ["instructions:", plain(value.instructions)]), ...parts].join("\n");
 }
 
 function pretty(text) {

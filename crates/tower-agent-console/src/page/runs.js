@@ -17,24 +17,28 @@ export async function showRuns(place, { agent = "", status: state = "" }) {
   const selects = (run) => (!state || run.status === state) && (!agent || run.agent === agent || run.agent.split("/").at(-1) === agent);
 
   function put(run) {
-    const known = rows.get(run.number);
+    const known = rows.get(run.id);
     if (!selects(run)) {
       known?.row.remove();
-      rows.delete(run.number);
+      rows.delete(run.id);
       return;
     }
     if (known) return known.fill(run);
     const made = row(run);
-    rows.set(run.number, made);
-    const before = [...body.children].find((other) => Number(other.dataset.number) < run.number);
+    rows.set(run.id, made);
+    // In the order of their begin, as the server lists them.
+    const isOlder = ({ dataset: { begun, number } }) => begun - run.begun || number - run.number;
+    const before = [...body.children].find((other) => isOlder(other) < 0);
     body.insertBefore(made.row, before ?? null);
   }
 
-  function tell({ gone, left_out: leftOut }) {
+  function tell({ gone, left_out: leftOut, unstored, is_away: isAway }) {
     const told = [
       !rows.size && (agent || state ? "No run is like this." : "No run yet. It appears here when a watched agent is called."),
       gone && `${count(gone, "older run has", "older runs have")} gone to make room.`,
       leftOut && `${count(leftOut, "event was", "events were")} left out.`,
+      unstored && `${count(unstored, "run has", "runs have")} gone before the database took ${unstored === 1 ? "it" : "them"}.`,
+      isAway && "The database does not answer: these are the runs in memory.",
     ];
     note.textContent = told.filter(Boolean).join(" ");
   }
@@ -74,9 +78,9 @@ export async function showRuns(place, { agent = "", status: state = "" }) {
       await load();
       return;
     }
-    for (const number of data.removed) {
-      rows.get(number)?.row.remove();
-      rows.delete(number);
+    for (const id of data.removed) {
+      rows.get(id)?.row.remove();
+      rows.delete(id);
     }
     for (const run of data.runs) put(run);
     tell(data);
@@ -92,7 +96,7 @@ function row(run) {
     Calls: h("td", { class: "number" }), "Decided by": h("td"), User: h("td", { class: "name" }),
   };
   for (const [name, cell] of Object.entries(cells)) cell.dataset.head = name;
-  const element = h("tr", { "data-number": run.number }, Object.values(cells));
+  const element = h("tr", { "data-number": run.number, "data-begun": run.begun }, Object.values(cells));
   const fill = (now) => {
     cells.Status.replaceChildren(status(now.status), ...(now.error && now.status === "failed" ? [" ", h("span", { class: "quiet" }, words(now.error))] : []),
       ...(now.waits_for.length ? [" ", h("span", { class: "quiet" }, `for ${now.waits_for.join(", ")}`)] : []));

@@ -59,7 +59,7 @@ export function follow(run, cursor, change, gone) {
       if (source.readyState !== EventSource.CLOSED) return;
       timer = setTimeout(async () => {
         const known = await get(run ? `api/runs/${encodeURIComponent(run)}?from=1000000` : "api/me").catch((error) => error);
-        if (known.code === 404) { end(); gone(); } else open();
+        if (known.code === 404 || known.cursor === null) { end(); gone(); } else open();
       }, 1000);
     };
   };

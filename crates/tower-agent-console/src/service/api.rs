@@ -7,14 +7,15 @@ use tower_agent::agent::Explanation;
 
 use super::body::ResponseBody;
 use super::reply::{self, Refusal};
-use crate::console::Inner;
+use crate::console::{Found, Inner, parsed};
+use crate::database::{Database, address, key_of, without_nul};
 use crate::lock::lock;
 use crate::operator::Operator;
-use crate::record::{Entry, Status, Summary};
-use crate::store::Query;
+use crate::record::{Content, ShownEntry, Status, Summary};
+use crate::stored::{StoredHead, StoredKey, StoredPlace, StoredQuery};
 
 /// The number of runs on a page, by default and at most.
-const RUNS: (usize, usize) = (50, 200);
+const RUNS: (u32, u32) = (50, 200);
 
 /// The number of entries of a run in one response.
 const ENTRIES: usize = 2_000;
@@ -23,15 +24,6 @@ const ENTRIES: usize = 2_000;
 pub(super) struct Api<'a> {
     pub(super) console: &'a Inner,
     pub(super) operator: &'a Operator,
-}
-
-/// A run as an operator sees it.
-#[derive(Serialize)]
-pub(super) struct ShownRun<'a> {
-    #[serde(flatten)]
-    run: &'a Summary,
-    /// In the clear, or as a hash.
-    user: Option<String>,
 }
 
 /// The structure of an agent.
@@ -43,60 +35,58 @@ struct ShownAgent<'a> {
     warnings: Vec<String>,
 }
 
-/// An entry as an operator sees it.
-#[derive(Serialize)]
-pub(super) struct ShownEntry<'a> {
-    #[serde(flatten)]
-    entry: &'a Entry,
-    /// The length of its texts, in bytes.
-    #[serde(skip_serializing_if = "is_zero")]
-    content: usize,
-}
-
-fn is_zero(len: &usize) -> bool {
-    *len == 0
-}
-
-impl<'a> From<&'a Entry> for ShownEntry<'a> {
-    fn from(entry: &'a Entry) -> Self {
-        Self {
-            entry,
-            content: entry.content.len(),
-        }
-    }
-}
-
 /// A page of the list.
 #[derive(Serialize)]
-struct RunPage<'a> {
-    runs: Vec<ShownRun<'a>>,
-    /// The number from which the next page goes on; `None` for the last one.
-    next: Option<u64>,
+struct RunPage {
+    runs: Vec<Value>,
+    /// The place behind which the next page goes on; `None` for the last one.
+    next: Option<String>,
     cursor: String,
     gone: u64,
     left_out: u64,
+    /// Runs that have gone before they were in the database.
+    unstored: u64,
+    /// The database does not answer: the runs are those in memory alone.
+    is_away: bool,
 }
 
 /// A run with a page of its entries.
 #[derive(Serialize)]
-struct EntryPage<'a> {
-    run: ShownRun<'a>,
-    entries: Vec<ShownEntry<'a>>,
+struct EntryPage<'a, E> {
+    run: &'a Value,
+    entries: Vec<E>,
     next: Option<usize>,
-    cursor: String,
+    /// `None` for a run in the database, which does not change.
+    cursor: Option<String>,
 }
 
 impl Api<'_> {
     /// Returns a run as the operator may see it.
-    pub(super) fn shown<'a>(&self, run: &'a Summary) -> ShownRun<'a> {
-        let user = run.user.as_deref().map(|user| {
-            if self.operator.sees_users {
-                user.to_owned()
-            } else {
-                self.console.hash(user)
-            }
-        });
-        ShownRun { run, user }
+    pub(super) fn shown(&self, run: &Summary) -> Value {
+        let mut shown = json!(run);
+        shown["user"] = self.shown_user(run.user.as_deref());
+        shown
+    }
+
+    /// The same for one in the database.
+    fn shown_head(&self, head: &StoredHead) -> Result<Value, Refusal> {
+        let unreadable = |error| {
+            tracing::warn!(%error, "a run in the database of the console is unreadable");
+            Refusal::unavailable("a run in the database is unreadable")
+        };
+        let mut shown: Value = serde_json::from_str(&head.summary).map_err(unreadable)?;
+        shown["id"] = address(head).into();
+        shown["user"] = self.shown_user(head.user.as_deref());
+        Ok(shown)
+    }
+
+    /// Returns a user in the clear, or as a hash.
+    fn shown_user(&self, user: Option<&str>) -> Value {
+        match user {
+            Some(user) if self.operator.sees_users => user.into(),
+            Some(user) => self.console.hash(user).into(),
+            None => Value::Null,
+        }
     }
 
     /// Returns the place in the changes of this console from which a live view goes on.
@@ -104,79 +94,145 @@ impl Api<'_> {
         format!("{}.{version}", self.console.epoch)
     }
 
-    pub(super) fn runs(&self, query: &str) -> Result<Response<ResponseBody>, Refusal> {
-        let mut wanted = Query {
-            limit: RUNS.0,
-            ..Query::default()
+    pub(super) async fn runs(&self, query: &str) -> Result<Response<ResponseBody>, Refusal> {
+        let wanted = wanted(query)?;
+        let limit = wanted.limit as usize;
+        self.console.collector.collect();
+        let stored = match self.console.database.get() {
+            Some(database) => Some(self.stored(database, &wanted).await),
+            None => None,
         };
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            let unreadable = || Refusal::parameter(&name);
-            match &*name {
-                // As a form sends what was not filled in.
-                _ if value.is_empty() => {}
-                "agent" => wanted.agent = Some(value.into_owned()),
-                "status" => {
-                    wanted.status = Some(Status::from_name(&value).ok_or_else(unreadable)?);
-                }
-                "before" => wanted.before = Some(value.parse().map_err(|_| unreadable())?),
-                "limit" => {
-                    let limit: usize = value.parse().map_err(|_| unreadable())?;
-                    wanted.limit = limit.clamp(1, RUNS.1);
-                }
-                _ => {}
+        let is_away = matches!(stored, Some(Err(_)));
+        let stored = stored.and_then(Result::ok).unwrap_or_default();
+        // Behind this one there are others that were not asked for.
+        let end = stored.get(limit).map(StoredHead::place);
+
+        let store = lock(&self.console.collector.store);
+        let recent = store.list(&wanted);
+        let mut runs = Vec::with_capacity(recent.len() + stored.len());
+        for (place, run) in recent {
+            runs.push((place, self.shown(run)));
+        }
+        for head in &stored {
+            // What is in memory as well is as new there, or newer.
+            if store.number_of(&head.key).is_none() {
+                runs.push((head.place(), self.shown_head(head)?));
             }
         }
-        self.console.collector.collect();
-        let store = lock(&self.console.collector.store);
-        let (runs, has_more) = store.list(&wanted);
-        let next = runs.last().filter(|_| has_more).map(|run| run.number);
+        if let Some(end) = &end {
+            runs.retain(|(place, _)| place >= end);
+        }
+        runs.sort_unstable_by(|(one, _), (other, _)| other.cmp(one));
+        let has_more = runs.len() > limit;
+        runs.truncate(limit);
+        let last = runs.last().filter(|_| has_more);
+        let next = last.map(|(place, _)| place.clone()).or(end);
         Ok(reply::json(&RunPage {
-            runs: runs.into_iter().map(|run| self.shown(run)).collect(),
-            next,
+            runs: runs.into_iter().map(|(_, run)| run).collect(),
+            next: next.as_ref().map(written_place),
             cursor: self.cursor(store.version),
             gone: store.gone,
             left_out: store.left_out,
+            unstored: store.unstored,
+            is_away,
         }))
     }
 
-    pub(super) fn run(&self, id: &str, query: &str) -> Result<Response<ResponseBody>, Refusal> {
+    /// Returns the runs in the database, and one more than was asked for if there are more.
+    async fn stored(
+        &self,
+        database: &Database,
+        wanted: &StoredQuery,
+    ) -> tower_agent::error::Result<Vec<StoredHead>> {
+        database.forget_removed(&self.console.collector).await?;
+        let query = StoredQuery {
+            limit: wanted.limit + 1,
+            ..wanted.clone()
+        };
+        database.look(database.store.list(&query)).await
+    }
+
+    pub(super) async fn run(
+        &self,
+        id: &str,
+        query: &str,
+    ) -> Result<Response<ResponseBody>, Refusal> {
         let mut from = 0;
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             if name == "from" {
                 from = value.parse().map_err(|_| Refusal::parameter("from"))?;
             }
         }
-        self.console.collector.collect();
+        match self.console.find(id).await? {
+            Found::Recent(number) => self.recent_run(number, from),
+            Found::Stored(database, head) => self.stored_run(&database, &head, from).await,
+            Found::Nowhere => Err(Refusal::not_found()),
+        }
+    }
+
+    fn recent_run(&self, number: u64, from: usize) -> Result<Response<ResponseBody>, Refusal> {
         let store = lock(&self.console.collector.store);
-        let run = store.run(id).ok_or_else(Refusal::not_found)?;
+        let run = store.runs.get(&number).ok_or_else(Refusal::not_found)?;
         let entries = run.entries.get(from..).unwrap_or_default();
         let page = &entries[..entries.len().min(ENTRIES)];
         let next = (page.len() < entries.len()).then_some(from + page.len());
         Ok(reply::json(&EntryPage {
-            run: self.shown(&run.summary),
+            run: &self.shown(&run.summary),
             entries: page.iter().map(ShownEntry::from).collect(),
             next,
-            cursor: self.cursor(store.version),
+            cursor: Some(self.cursor(store.version)),
         }))
     }
 
-    pub(super) fn content(&self, id: &str, entry: &str) -> Result<Response<ResponseBody>, Refusal> {
+    async fn stored_run(
+        &self,
+        database: &Database,
+        head: &StoredHead,
+        from: usize,
+    ) -> Result<Response<ResponseBody>, Refusal> {
+        let first = u32::try_from(from).unwrap_or(u32::MAX);
+        let limit = ENTRIES as u32 + 1;
+        let read = database.store.entries(&head.key, first, limit, false);
+        let mut entries = database.look(read).await?;
+        let next = (entries.len() > ENTRIES).then_some(from + ENTRIES);
+        entries.truncate(ENTRIES);
+        let entries = entries.iter().map(|entry| parsed(&entry.entry));
+        Ok(reply::json(&EntryPage {
+            run: &self.shown_head(head)?,
+            entries: entries.collect(),
+            next,
+            cursor: None,
+        }))
+    }
+
+    pub(super) async fn content(
+        &self,
+        id: &str,
+        entry: &str,
+    ) -> Result<Response<ResponseBody>, Refusal> {
         if !self.operator.sees_content {
             let why = "the operator does not see the texts of runs";
             return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", why));
         }
-        let entry: usize = entry.parse().map_err(|_| Refusal::not_found())?;
-        let store = lock(&self.console.collector.store);
-        let run = store.run(id).ok_or_else(Refusal::not_found)?;
-        let entry = run.entries.get(entry).ok_or_else(Refusal::not_found)?;
-        let text = |text: &Option<Box<str>>| {
-            let value = text.as_deref().map(serde_json::from_str::<Value>);
-            value.and_then(Result::ok)
-        };
-        Ok(reply::json(&json!({
-            "input": text(&entry.content.input),
-            "output": text(&entry.content.output),
-        })))
+        let entry: u32 = entry.parse().map_err(|_| Refusal::not_found())?;
+        match self.console.find(id).await? {
+            Found::Recent(number) => {
+                let store = lock(&self.console.collector.store);
+                let run = store.runs.get(&number).ok_or_else(Refusal::not_found)?;
+                let entry = run.entries.get(entry as usize);
+                let entry = entry.ok_or_else(Refusal::not_found)?;
+                Ok(reply::json(&entry.content.json()))
+            }
+            Found::Stored(database, head) => {
+                let read = database.store.entries(&head.key, entry, 1, true);
+                let entry = database.look(read).await?.pop();
+                let entry = entry.ok_or_else(Refusal::not_found)?;
+                let none = || Content::default().json();
+                let texts = entry.texts.as_deref().map_or_else(none, parsed);
+                Ok(reply::json(&texts))
+            }
+            Found::Nowhere => Err(Refusal::not_found()),
+        }
     }
 
     pub(super) fn agents(&self) -> Response<ResponseBody> {
@@ -192,8 +248,49 @@ impl Api<'_> {
         reply::json(&shown.collect::<Vec<_>>())
     }
 
-    #[cfg(feature = "inbox")]
     pub(super) fn audit(&self) -> Response<ResponseBody> {
         reply::json(&self.console.audit.rows())
     }
+}
+
+/// Returns the query for a list that the parameters of an address ask for.
+fn wanted(query: &str) -> Result<StoredQuery, Refusal> {
+    let mut wanted = StoredQuery {
+        limit: RUNS.0,
+        ..StoredQuery::default()
+    };
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        let unreadable = || Refusal::parameter(&name);
+        match &*name {
+            // As a form sends what was not filled in.
+            _ if value.is_empty() => {}
+            "agent" => wanted.agent = Some(without_nul(&value)),
+            "status" => {
+                let status = Status::from_name(&value).ok_or_else(unreadable)?;
+                wanted.status = Some(status.name().to_owned());
+            }
+            "before" => wanted.before = Some(read_place(&value).ok_or_else(unreadable)?),
+            "limit" => {
+                let limit: u32 = value.parse().map_err(|_| unreadable())?;
+                wanted.limit = limit.clamp(1, RUNS.1);
+            }
+            _ => {}
+        }
+    }
+    Ok(wanted)
+}
+
+/// Returns a place in the list as an address has it.
+fn written_place(place: &StoredPlace) -> String {
+    let StoredKey { console, number } = &place.key;
+    format!("{}~{console}.{number}", place.begun)
+}
+
+fn read_place(place: &str) -> Option<StoredPlace> {
+    let key = key_of(place)?;
+    let (begun, _) = place.split_once('~')?;
+    Some(StoredPlace {
+        begun: begun.parse().ok()?,
+        key,
+    })
 }

@@ -17,14 +17,14 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tower_agent::serve::{Place, Places, ReadTimeout};
 
-use super::api::{Api, ShownEntry};
+use super::api::Api;
 use super::body::ResponseBody;
 use super::reply::Refusal;
 use crate::collect::Change;
 use crate::console::Inner;
 use crate::lock::lock;
 use crate::operator::Operator;
-use crate::record::Summary;
+use crate::record::{ShownEntry, Summary};
 
 /// The least time between two events.
 const PACE: Duration = Duration::from_millis(100);
@@ -70,6 +70,12 @@ pub(super) fn live(
     if let Some(id) = &run
         && lock(&console.collector.store).run(id).is_none()
     {
+        if console.database.get().is_some() {
+            // It may be there, where it does not change: with this a browser does not come again.
+            let mut response = Response::new(ResponseBody::from(Bytes::new()));
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            return Ok(response);
+        }
         return Err(Refusal::not_found());
     }
     let place = places.take(operator.shared_name()).map_err(|no_place| {
@@ -141,7 +147,11 @@ impl Live {
             return None;
         }
         // In the order of their changes, so that the reader goes on behind the last one it got.
-        let mut data = json!({ "gone": store.gone, "left_out": store.left_out });
+        let mut data = json!({
+            "gone": store.gone,
+            "left_out": store.left_out,
+            "unstored": store.unstored,
+        });
         let seen = if let Some(id) = &self.run {
             // It has gone to make room.
             let Some(run) = store.run(id) else {
@@ -161,7 +171,7 @@ impl Live {
                 self.since = seen;
                 return None;
             }
-            data["run"] = json!(api.shown(&run.summary));
+            data["run"] = api.shown(&run.summary);
             data["entries"] = json!(entries);
             seen
         } else {
@@ -175,8 +185,8 @@ impl Live {
             let seen = cut(&mut runs, |run| run.version, store.version);
             let removed = store.removed.iter();
             let removed = removed.filter(|(version, _)| *version > self.since);
-            data["removed"] = removed.map(|(_, number)| *number).collect();
-            data["runs"] = runs.into_iter().map(|run| json!(api.shown(run))).collect();
+            data["removed"] = removed.map(|(_, id)| &**id).collect();
+            data["runs"] = runs.into_iter().map(|run| api.shown(run)).collect();
             seen
         };
         self.since = seen;

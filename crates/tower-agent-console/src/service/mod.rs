@@ -3,6 +3,7 @@
 mod access;
 mod api;
 mod body;
+mod data;
 #[cfg(feature = "inbox")]
 mod inbox;
 mod live;
@@ -36,7 +37,7 @@ const LIVE: (usize, usize) = (256, 16);
 /// The console as an HTTP service; created by [`Console::into_service`]. Cloning is O(1).
 ///
 /// It answers to `GET` on `/`, its files and `api/..`, below the path where it is mounted, and to
-/// `POST` on `api/inbox`.
+/// `POST` on `api/inbox`, `api/export` and `api/delete`.
 #[derive(Clone)]
 pub struct ConsoleService {
     console: Console,
@@ -103,6 +104,7 @@ impl ConsoleService {
     {
         let (parts, body) = request.into_parts();
         let operator = self.access.operator(&parts)?;
+        self.console.inner.start();
         let path = parts.uri.path().trim_matches('/');
         let path = path
             .split('/')
@@ -118,6 +120,14 @@ impl ConsoleService {
             let audit = &self.console.inner.audit;
             return inbox::inbox(inbox, audit, operator, parts, body).await;
         }
+        let action = match path[..] {
+            ["api", "export"] => Some(data::Action::Export),
+            ["api", "delete"] => Some(data::Action::Delete),
+            _ => None,
+        };
+        if let (Some(action), &Method::POST) = (action, &parts.method) {
+            return data::act(&self.console, &operator, action, body).await;
+        }
         drop(body);
         // The server leaves out the body of a response to `HEAD`.
         if parts.method != Method::GET && parts.method != Method::HEAD {
@@ -130,11 +140,10 @@ impl ConsoleService {
         };
         match path[..] {
             ["api", "me"] => Ok(self.me(&operator)),
-            ["api", "runs"] => api.runs(query),
-            ["api", "runs", id] => api.run(id, query),
-            ["api", "runs", id, "content", entry] => api.content(id, entry),
+            ["api", "runs"] => api.runs(query).await,
+            ["api", "runs", id] => api.run(id, query).await,
+            ["api", "runs", id, "content", entry] => api.content(id, entry).await,
             ["api", "agents"] => Ok(api.agents()),
-            #[cfg(feature = "inbox")]
             ["api", "audit"] => Ok(api.audit()),
             ["api", "live"] => {
                 let console = self.console.inner.clone();
@@ -155,6 +164,7 @@ impl ConsoleService {
             "name": operator.name(),
             "seesUsers": operator.sees_users,
             "seesContent": operator.sees_content,
+            "managesData": operator.manages_data,
             "mayAnswer": has_inbox && operator.may_answer(),
         }))
     }

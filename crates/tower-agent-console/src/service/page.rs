@@ -29,6 +29,9 @@ const FILES: &[(&str, &str, &str)] = &[
     ("run.js", SCRIPT, include_str!("../page/run.js")),
     ("stack.js", SCRIPT, include_str!("../page/stack.js")),
     ("inbox.js", SCRIPT, include_str!("../page/inbox.js")),
+    ("data.js", SCRIPT, include_str!("../page/data.js")),
+    ("diff.js", SCRIPT, include_str!("../page/diff.js")),
+    ("beside.js", SCRIPT, include_str!("../page/beside.js")),
 ];
 
 /// The policy on what the page may load: its own files, and the one script in it, by its hash.

@@ -7,6 +7,7 @@ use http::header::{
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use serde_json::json;
+use tower_agent::Error;
 
 use super::body::ResponseBody;
 
@@ -27,6 +28,10 @@ impl Refusal {
         }
     }
 
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
     pub(super) fn not_found() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -35,8 +40,12 @@ impl Refusal {
         )
     }
 
+    pub(super) fn unavailable(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", why)
+    }
+
     pub(super) fn not_allowed() -> Self {
-        let why = "use GET to look at the console, and POST to answer a question of its inbox";
+        let why = "use GET to look at the console, and POST to answer, to export and to delete";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", why)
     }
 
@@ -54,6 +63,13 @@ impl Refusal {
             response.headers_mut().insert(ALLOW, allow);
         }
         response
+    }
+}
+
+/// Of the database, whose own words are for the log.
+impl From<Error> for Refusal {
+    fn from(_: Error) -> Self {
+        Self::unavailable("the database of the console does not answer; try again when it does")
     }
 }
 

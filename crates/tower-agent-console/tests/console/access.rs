@@ -278,6 +278,9 @@ async fn the_page_may_load_its_own_files_alone() {
         "run.js",
         "stack.js",
         "inbox.js",
+        "data.js",
+        "diff.js",
+        "beside.js",
     ] {
         let (status, text) = get(&service, &format!("/{file}")).await;
         assert_eq!(status, 200, "{file}");

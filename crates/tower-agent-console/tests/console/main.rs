@@ -9,4 +9,5 @@ mod deleting;
 mod inbox;
 mod live;
 mod runs;
+mod storing;
 mod world;

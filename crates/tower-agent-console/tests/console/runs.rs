@@ -277,11 +277,8 @@ async fn the_list_has_filters_and_a_cursor() {
     let page = json(&service, "/api/runs?limit=4").await;
     assert_eq!(page["runs"].as_array().unwrap().len(), 4);
     assert_eq!(page["runs"][0]["agent"], "bad", "the latest first");
-    let rest = json(
-        &service,
-        &format!("/api/runs?limit=4&before={}", page["next"]),
-    )
-    .await;
+    let next = page["next"].as_str().unwrap();
+    let rest = json(&service, &format!("/api/runs?limit=4&before={next}")).await;
     assert_eq!(rest["runs"].as_array().unwrap().len(), 2);
     assert_eq!(rest["next"], Value::Null);
 

@@ -8,6 +8,8 @@ pub(super) type Migrations = &'static [&'static str];
 pub(super) const SQLITE: Migrations = &[
     include_str!("../../migrations/sqlite/0001_conversations.sql"),
     include_str!("../../migrations/sqlite/0002_runs.sql"),
+    // Without the feature as well: programs with it and without it may share a database.
+    include_str!("../../migrations/sqlite/0003_console.sql"),
 ];
 
 #[cfg(feature = "postgres")]
@@ -16,6 +18,7 @@ pub(super) const POSTGRES: Migrations = &[
     include_str!("../../migrations/postgres/0002_runs.sql"),
     // Without the feature as well: programs with it and without it may share a database.
     include_str!("../../migrations/postgres/0003_rates.sql"),
+    include_str!("../../migrations/postgres/0004_console.sql"),
 ];
 
 // Not the table of sqlx, which the program may use for its own migrations.

@@ -2,6 +2,8 @@
 //!
 //! The databases, which conversations and the journal share.
 
+#[cfg(feature = "console")]
+mod console;
 mod conversations;
 mod migrations;
 mod or_failure;

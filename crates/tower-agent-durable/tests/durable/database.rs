@@ -50,7 +50,7 @@ async fn a_file_of_a_newer_version_is_refused_and_stays_as_it_is() {
         let StoreError::NewerFormat { found, newest } = refused else {
             panic!("{refused}")
         };
-        assert_eq!((found, newest), (99, 2));
+        assert_eq!((found, newest), (99, 3));
     }
 }
 

@@ -4,6 +4,7 @@ mod aged;
 mod answers;
 mod composed;
 mod conformance;
+mod console;
 mod database;
 mod disk;
 mod faults;

@@ -1,0 +1,65 @@
+// What an operator may do with what is kept of a run and of its user, and the record of who did what.
+
+import { h, time } from "./dom.js";
+import { get, post } from "./server.js";
+import { go } from "./app.js";
+
+/** Buttons that export and delete a run, and all runs of its user. */
+export function managing(run, note) {
+  const act = async (path, which) => {
+    try {
+      return await post(path, which);
+    } catch (error) {
+      note.textContent = error.message;
+      return undefined;
+    }
+  };
+  const save = async (which, name) => {
+    const answer = await act("api/export", which);
+    if (!answer) return;
+    const file = URL.createObjectURL(new Blob([JSON.stringify(answer, null, 2)], { type: "application/json" }));
+    h("a", { href: file, download: `${name.replace(/[^\w.-]/g, "_")}.json` }).click();
+    URL.revokeObjectURL(file);
+    note.textContent = "Exported.";
+  };
+  const remove = async (which, question) => {
+    if (!await confirmed(question, "Delete")) return;
+    if (await act("api/delete", which)) go("?");
+  };
+  const button = (label, onclick) => h("button", { type: "button", onclick }, label);
+  return h("div", { class: "buttons" },
+    button("Export", () => save({ run: run.id }, run.id)),
+    button("Delete…", () => remove({ run: run.id }, "This run is deleted for good, with its texts.")),
+    run.user && button("Export all of the user", () => save({ userOf: run.id }, "user")),
+    run.user && button("Delete all of the user…", () => remove({ userOf: run.id }, `All runs of ${run.user} are deleted for good, with their texts.`)));
+}
+
+/** Asks before something is done that cannot be undone. */
+function confirmed(question, label) {
+  return new Promise((answer) => {
+    const close = (value) => () => dialog.close(value);
+    const dialog = h("dialog", { "aria-labelledby": "question", onclose: () => { dialog.remove(); answer(dialog.returnValue === "yes"); } },
+      h("p", { id: "question" }, question),
+      h("div", { class: "buttons" }, h("button", { type: "button", onclick: close("no") }, "Keep"), h("button", { type: "button", class: "danger", onclick: close("yes") }, label)));
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+/** A table of who has done what, and what brings it up to date. */
+export function auditTable() {
+  const body = h("tbody");
+  const table = h("table", { class: "audit" },
+    h("thead", {}, h("tr", {}, ["At", "By", "What", "About", "Result"].map((head) => h("th", { scope: "col" }, head)))), body);
+  const result = (status) => status === 202 ? "accepted" : status < 300 ? "done" : `refused (${status})`;
+  const fill = (rows) => body.replaceChildren(...rows.map((row) => h("tr", {},
+    h("td", {}, time(row.at)), h("td", {}, row.operator), h("td", {}, row.action), h("td", { class: "name" }, row.about), h("td", {}, result(row.status)))));
+  return [table, fill];
+}
+
+export async function showAudit(place) {
+  const rows = await get("api/audit");
+  const [table, fill] = auditTable();
+  fill(rows.slice(0, 1000));
+  place.append(h("h1", {}, "Audit"), rows.length ? table : h("p", { class: "note" }, "Nobody has answered, exported or deleted anything since the program started."));
+}

@@ -1,0 +1,163 @@
+//! Runs in a database: what a store has to do, and the form of what it keeps.
+
+use futures_util::future::BoxFuture;
+use tower_agent::error::Result;
+
+/// Keeps the runs that have ended, of this process and of others; given to a console by
+/// [`stored_in`](crate::Console::stored_in).
+///
+/// `Sqlite` and `Postgres` of
+/// [`tower-agent-durable`](https://docs.rs/tower-agent-durable) are stores, with its feature
+/// `console`. Without one, a console keeps runs in memory alone.
+///
+/// # Errors
+///
+/// A call fails with [`Store`](tower_agent::ErrorKind::Store) if the database does. One that never
+/// returns is waited for where it writes, and not where somebody looks.
+pub trait RunStore: Send + Sync + 'static {
+    /// Keeps a run, in the place of what it has of the same [key](StoredKey), or nothing of it.
+    fn put(&self, run: StoredRun) -> BoxFuture<'_, Result<()>>;
+
+    /// Returns the runs that a query selects, the latest first.
+    fn list<'a>(&'a self, query: &'a StoredQuery) -> BoxFuture<'a, Result<Vec<StoredHead>>>;
+
+    /// Returns at most so many entries of a run, from this place on. Without `with_texts` no entry
+    /// has its texts. Nothing for a run that is not here.
+    fn entries<'a>(
+        &'a self,
+        key: &'a StoredKey,
+        from: u32,
+        limit: u32,
+        with_texts: bool,
+    ) -> BoxFuture<'a, Result<Vec<StoredEntry>>>;
+
+    /// Returns the numbers of a console's runs, from this one on, in any order.
+    fn numbers<'a>(&'a self, console: &'a str, from: u64) -> BoxFuture<'a, Result<Vec<u64>>>;
+
+    /// Removes a run, and returns whether it was here.
+    fn remove(&self, key: StoredKey) -> BoxFuture<'_, Result<bool>>;
+
+    /// Removes the runs of a user, and returns how many there were.
+    fn remove_user(&self, user: String) -> BoxFuture<'_, Result<u64>>;
+
+    /// Removes what is beyond these bounds, the oldest first, and returns how many runs it was. The
+    /// latest run stays, however large it is, unless it is too old.
+    fn trim(&self, bounds: StoredBounds) -> BoxFuture<'_, Result<u64>>;
+}
+
+/// Names a run in a [`RunStore`]: two processes may have runs with the same id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StoredKey {
+    /// The console that has watched it; each process has another one.
+    pub console: String,
+    /// The place among the runs of that console, from 1.
+    pub number: u64,
+}
+
+/// A run for a [`RunStore`]. Its texts have no `NUL`, which not every database takes.
+#[derive(Clone, Debug)]
+pub struct StoredRun {
+    /// What the list shows of it.
+    pub head: StoredHead,
+    /// Everything that happened in it.
+    pub entries: Vec<StoredEntry>,
+}
+
+/// What a list shows of a run in a [`RunStore`].
+#[derive(Clone, Debug)]
+pub struct StoredHead {
+    /// The name of the run in the store.
+    pub key: StoredKey,
+    /// The id that the console has shown it with.
+    pub id: String,
+    /// The path of the agent that was called.
+    pub agent: String,
+    /// `completed`, `waiting`, `failed` or `cancelled`.
+    pub status: String,
+    /// The begin, in microseconds since 1970.
+    pub begun: u64,
+    /// The end, in microseconds since 1970.
+    pub ended: u64,
+    /// The user in the clear, if the console has been told.
+    pub user: Option<String>,
+    /// The rest, as a JSON object.
+    pub summary: String,
+}
+
+/// Something that happened in a run, in a [`RunStore`].
+#[derive(Clone, Debug)]
+pub struct StoredEntry {
+    /// What it was, as a JSON object without content.
+    pub entry: String,
+    /// Its texts as a JSON object, if they are recorded.
+    pub texts: Option<String>,
+}
+
+/// The runs that a [`RunStore`] is asked for: those that have all that is set.
+#[derive(Clone, Debug, Default)]
+pub struct StoredQuery {
+    /// This one alone.
+    pub key: Option<StoredKey>,
+    /// The id that the console has shown it with.
+    pub id: Option<String>,
+    /// The path of the agent, or the last part of it.
+    pub agent: Option<String>,
+    /// The [status](StoredHead::status).
+    pub status: Option<String>,
+    /// The user.
+    pub user: Option<String>,
+    /// Only what comes behind this place in the list.
+    pub before: Option<StoredPlace>,
+    /// The maximum number of runs.
+    pub limit: u32,
+}
+
+/// A place in a list of runs, which is in the order of their begin, and of their keys where that is
+/// the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StoredPlace {
+    /// The begin, in microseconds since 1970.
+    pub begun: u64,
+    /// The key.
+    pub key: StoredKey,
+}
+
+/// The bounds of what a [`RunStore`] keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredBounds {
+    /// The number of runs.
+    pub runs: u64,
+    /// The bytes of all runs, as the lengths of their texts.
+    pub bytes: u64,
+    /// Runs that have ended before this are too old. In microseconds since 1970; 0 for none.
+    pub oldest: u64,
+}
+
+impl StoredRun {
+    /// Returns the length of all its texts, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let of = |entry: &StoredEntry| {
+            entry.entry.len() + entry.texts.as_ref().map_or(0, |texts| texts.len())
+        };
+        let entries: usize = self.entries.iter().map(of).sum();
+        (self.head.summary.len() + entries) as u64
+    }
+}
+
+impl StoredHead {
+    /// Returns the last part of the agent's path, by which it is asked for as well.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.agent.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Returns its place in a list.
+    #[must_use]
+    pub fn place(&self) -> StoredPlace {
+        StoredPlace {
+            begun: self.begun,
+            key: self.key.clone(),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! A database behind the console that hangs, fails or is slow: no run feels it, and the page shows
+//! what is in memory.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, pending, ready};
+use serde_json::json;
+use tokio::sync::Notify;
+use tower_agent::error::Result;
+use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent::{Agent, AgentRequest, Error, ErrorKind};
+use tower_agent_console::{
+    Console, RunStore, StoredBounds, StoredEntry, StoredHead, StoredKey, StoredQuery, StoredRun,
+};
+
+use crate::world::{User, get, json, runs, service, user_of};
+
+/// A store in memory that can be made to fail or to hang.
+#[derive(Clone, Default)]
+struct Shelf {
+    runs: Arc<Mutex<Vec<StoredRun>>>,
+    fails: Arc<AtomicBool>,
+    hangs: Arc<AtomicBool>,
+    /// A write that hangs waits for it, and is done then.
+    goes_on: Arc<Notify>,
+}
+
+impl Shelf {
+    /// Returns what is made of the runs, unless it hangs or fails.
+    fn does<'a, T: Send + 'a>(
+        &'a self,
+        what: impl FnOnce(&mut Vec<StoredRun>) -> T + Send + 'a,
+    ) -> BoxFuture<'a, Result<T>> {
+        if self.hangs.load(Ordering::SeqCst) {
+            return pending().boxed();
+        }
+        if self.fails.load(Ordering::SeqCst) {
+            let error = Error::new(ErrorKind::Store, "the disk is full");
+            return ready(Err(error)).boxed();
+        }
+        ready(Ok(what(&mut self.runs.lock().unwrap()))).boxed()
+    }
+
+    fn ids(&self) -> Vec<String> {
+        let runs = self.runs.lock().unwrap();
+        runs.iter().map(|run| run.head.id.clone()).collect()
+    }
+}
+
+impl RunStore for Shelf {
+    fn put(&self, run: StoredRun) -> BoxFuture<'_, Result<()>> {
+        async move {
+            if self.hangs.load(Ordering::SeqCst) {
+                self.goes_on.notified().await;
+            }
+            self.does(|runs| {
+                runs.retain(|known| known.head.key != run.head.key);
+                runs.push(run);
+            })
+            .await
+        }
+        .boxed()
+    }
+
+    fn list<'a>(&'a self, query: &'a StoredQuery) -> BoxFuture<'a, Result<Vec<StoredHead>>> {
+        self.does(|runs| {
+            let heads = runs.iter().map(|run| run.head.clone());
+            let mut heads: Vec<_> = heads
+                .filter(|head| query.key.as_ref().is_none_or(|key| *key == head.key))
+                .filter(|head| query.id.as_ref().is_none_or(|id| *id == head.id))
+                .filter(|head| query.user.is_none() || query.user == head.user)
+                .filter(|head| {
+                    let before = query.before.as_ref();
+                    before.is_none_or(|before| head.place() < *before)
+                })
+                .collect();
+            heads.sort_by_key(|head| std::cmp::Reverse(head.place()));
+            heads.truncate(query.limit as usize);
+            heads
+        })
+    }
+
+    fn entries<'a>(
+        &'a self,
+        key: &'a StoredKey,
+        from: u32,
+        limit: u32,
+        _: bool,
+    ) -> BoxFuture<'a, Result<Vec<StoredEntry>>> {
+        self.does(move |runs| {
+            let run = runs.iter().find(|run| run.head.key == *key);
+            let entries = run.into_iter().flat_map(|run| run.entries.clone());
+            entries.skip(from as usize).take(limit as usize).collect()
+        })
+    }
+
+    fn numbers<'a>(&'a self, console: &'a str, from: u64) -> BoxFuture<'a, Result<Vec<u64>>> {
+        self.does(move |runs| {
+            let keys = runs.iter().map(|run| &run.head.key);
+            let own = keys.filter(|key| key.console == console && key.number >= from);
+            own.map(|key| key.number).collect()
+        })
+    }
+
+    fn remove(&self, key: StoredKey) -> BoxFuture<'_, Result<bool>> {
+        self.does(move |runs| {
+            let before = runs.len();
+            runs.retain(|run| run.head.key != key);
+            runs.len() < before
+        })
+    }
+
+    fn remove_user(&self, user: String) -> BoxFuture<'_, Result<u64>> {
+        self.does(move |runs| {
+            let before = runs.len();
+            runs.retain(|run| run.head.user.as_deref() != Some(&user));
+            (before - runs.len()) as u64
+        })
+    }
+
+    fn trim(&self, _: StoredBounds) -> BoxFuture<'_, Result<u64>> {
+        self.does(|_| 0)
+    }
+}
+
+fn agent(console: &Console) -> Agent {
+    Agent::builder(ScriptedModel::always(Turn::from_text("hi")))
+        .global_callbacks(console.watch())
+        .build()
+        .unwrap()
+}
+
+async fn run(agent: &Agent, id: &str) {
+    let request = AgentRequest::new("?").with_run_id(id);
+    let response = agent.run(request.with_extension(User("ada"))).await;
+    assert_eq!(response.unwrap().text(), "hi");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_database_that_hangs_delays_no_run_and_no_page() {
+    let shelf = Shelf::default();
+    shelf.hangs.store(true, Ordering::SeqCst);
+    let console = Console::new().max_runs(2).stored_in(shelf.clone());
+    let service = service(&console);
+    let agent = agent(&console);
+    for id in ["r1", "r2", "r3"] {
+        run(&agent, id).await;
+    }
+    let page = json(&service, "/api/runs").await;
+    assert_eq!(page["runs"].as_array().unwrap().len(), 2);
+    assert_eq!(page["is_away"], true);
+    assert_eq!(page["unstored"], 1, "it went before it was written");
+    assert_eq!(page["gone"], 0);
+    json(&service, "/api/runs/r3").await;
+    let (status, text) = get(&service, "/api/runs/r1").await;
+    assert_eq!(status, 503, "nobody knows whether it is there: {text}");
+    assert_eq!(console.flush().await, 2, "it says so in time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_written_is_tried_again() {
+    let shelf = Shelf::default();
+    shelf.fails.store(true, Ordering::SeqCst);
+    let console = Console::new().stored_in(shelf.clone());
+    let agent = agent(&console);
+    run(&agent, "r1").await;
+    run(&agent, "r2").await;
+    assert_eq!(console.flush().await, 2);
+    let page = json(&service(&console), "/api/runs").await;
+    assert_eq!(page["is_away"], true);
+    assert_eq!(page["runs"].as_array().unwrap().len(), 2);
+    shelf.fails.store(false, Ordering::SeqCst);
+    while console.flush().await > 0 {}
+    assert_eq!(shelf.ids(), ["r1", "r2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_removed_while_it_is_written_does_not_come_back() {
+    let shelf = Shelf::default();
+    let console = Console::new().user_id(user_of).stored_in(shelf.clone());
+    let agent = agent(&console);
+    shelf.hangs.store(true, Ordering::SeqCst);
+    run(&agent, "r1").await;
+    // The writer is at it.
+    assert_eq!(console.flush().await, 1);
+    let error = console.delete_user("ada").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store, "it may come back");
+    shelf.hangs.store(false, Ordering::SeqCst);
+    shelf.goes_on.notify_one();
+    assert_eq!(console.delete_user("ada").await.unwrap(), 1);
+    assert_eq!(shelf.ids(), [""; 0]);
+    assert_eq!(runs(&service(&console)).await, [json!(null); 0]);
+}
+
+#[test]
+fn a_console_with_a_database_outlives_a_runtime() {
+    let shelf = Shelf::default();
+    // Without a runtime: the first one that there is writes.
+    let console = Console::new().stored_in(shelf.clone());
+    for id in ["r1", "r2"] {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            run(&agent(&console), id).await;
+            assert_eq!(console.flush().await, 0);
+        });
+    }
+    assert_eq!(shelf.ids(), ["r1", "r2"]);
+}

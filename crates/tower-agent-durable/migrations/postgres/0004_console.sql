@@ -1,0 +1,39 @@
+-- Names are compared and sorted by their bytes, as in the program and in SQLite.
+-- Runs that a console has watched, when they have ended.
+CREATE TABLE tower_agent_console_runs (
+    row_id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    -- The console, another one in each process, and the number of the run in it.
+    console TEXT COLLATE "C" NOT NULL,
+    number BIGINT NOT NULL,
+    -- The id that the console shows, which other consoles may show as well.
+    id TEXT COLLATE "C" NOT NULL,
+    -- The path of the agent, and its last part.
+    agent TEXT COLLATE "C" NOT NULL,
+    name TEXT COLLATE "C" NOT NULL,
+    status TEXT NOT NULL,
+    -- The user whom the run belongs to; empty for nobody.
+    owner TEXT COLLATE "C" NOT NULL,
+    -- In microseconds since 1970.
+    begun BIGINT NOT NULL,
+    ended BIGINT NOT NULL,
+    -- The length of its texts, of its entries too.
+    bytes BIGINT NOT NULL,
+    -- As JSON.
+    summary TEXT NOT NULL,
+    UNIQUE (console, number)
+);
+-- For lists, and for the bounds of the whole.
+CREATE INDEX tower_agent_console_runs_latest ON tower_agent_console_runs (begun, console, number, bytes);
+CREATE INDEX tower_agent_console_runs_of_id ON tower_agent_console_runs (id, begun);
+CREATE INDEX tower_agent_console_runs_of_owner ON tower_agent_console_runs (owner, begun);
+CREATE INDEX tower_agent_console_runs_ended ON tower_agent_console_runs (ended);
+
+CREATE TABLE tower_agent_console_entries (
+    run BIGINT NOT NULL REFERENCES tower_agent_console_runs (row_id) ON DELETE CASCADE,
+    position BIGINT NOT NULL,
+    -- As JSON, without content.
+    entry TEXT NOT NULL,
+    -- As JSON; NULL where none are recorded.
+    texts TEXT,
+    PRIMARY KEY (run, position)
+);

@@ -1,0 +1,301 @@
+//! `Sqlite, Postgres: RunStore`, with the feature `console`.
+
+use futures_util::future::BoxFuture;
+use tower_agent::error::{Error, ErrorKind};
+use tower_agent_console::{
+    RunStore, StoredBounds, StoredEntry, StoredHead, StoredKey, StoredQuery, StoredRun,
+};
+use tower_agent_conversations::StoreError;
+
+#[cfg(feature = "postgres")]
+use super::postgres::Postgres;
+use super::sql::{Dialect, Durability, Row, Sql, Value, Wait};
+#[cfg(feature = "sqlite")]
+use super::sqlite::Sqlite;
+use super::to_end::to_end;
+
+const DELETE: &str = "DELETE FROM tower_agent_console_runs WHERE console = $1 AND number = $2";
+
+const DELETE_OF_USER: &str = "DELETE FROM tower_agent_console_runs WHERE owner = $1";
+
+const INSERT: &str = "\
+    INSERT INTO tower_agent_console_runs \
+    (console, number, id, agent, name, status, owner, begun, ended, bytes, summary) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING row_id";
+
+// In one statement, however many there are. Each is an array of the entry and its texts.
+#[cfg(feature = "postgres")]
+const INSERT_ENTRIES_IN_POSTGRES: &str = "\
+    INSERT INTO tower_agent_console_entries (run, position, entry, texts) \
+    SELECT $1, e.number - 1, e.pair ->> 0, e.pair ->> 1 \
+    FROM json_array_elements(CAST($2::TEXT AS JSON)) WITH ORDINALITY AS e (pair, number)";
+
+#[cfg(feature = "sqlite")]
+const INSERT_ENTRIES_IN_SQLITE: &str = "\
+    INSERT INTO tower_agent_console_entries (run, position, entry, texts) \
+    SELECT $1, key, json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each($2)";
+
+const LIST: &str = "\
+    SELECT console, number, id, agent, status, owner, begun, ended, summary \
+    FROM tower_agent_console_runs";
+
+const ENTRIES: &str = "\
+    SELECT e.entry, NULL AS texts FROM tower_agent_console_runs r \
+    JOIN tower_agent_console_entries e ON e.run = r.row_id \
+    WHERE r.console = $1 AND r.number = $2 AND e.position >= $3 ORDER BY e.position LIMIT $4";
+
+const ENTRIES_WITH_TEXTS: &str = "\
+    SELECT e.entry, e.texts FROM tower_agent_console_runs r \
+    JOIN tower_agent_console_entries e ON e.run = r.row_id \
+    WHERE r.console = $1 AND r.number = $2 AND e.position >= $3 ORDER BY e.position LIMIT $4";
+
+const NUMBERS: &str =
+    "SELECT number FROM tower_agent_console_runs WHERE console = $1 AND number >= $2";
+
+const TRIM: &str = "\
+    DELETE FROM tower_agent_console_runs WHERE ended < $3 OR row_id IN (\
+    SELECT row_id FROM (SELECT row_id, ROW_NUMBER() OVER newest AS place, \
+    SUM(bytes) OVER newest AS bytes FROM tower_agent_console_runs \
+    WINDOW newest AS (ORDER BY begun DESC, console DESC, number DESC)) AS kept \
+    WHERE place > 1 AND (place > $1 OR bytes > $2))";
+
+async fn put(database: &dyn Sql, run: &StoredRun) -> Result<(), StoreError> {
+    let StoredRun { head, entries } = run;
+    let pairs: Vec<_> = entries
+        .iter()
+        .map(|entry| (&entry.entry, &entry.texts))
+        .collect();
+    let pairs = serde_json::to_string(&pairs).map_err(StoreError::data)?;
+    let key = key_values(&head.key);
+    let [console, number] = key;
+    let values = [
+        console,
+        number,
+        (&head.id).into(),
+        (&head.agent).into(),
+        head.name().into(),
+        (&head.status).into(),
+        head.user.as_deref().unwrap_or_default().into(),
+        head.begun.into(),
+        head.ended.into(),
+        run.bytes().into(),
+        (&head.summary).into(),
+    ];
+    let insert_entries = match database.dialect() {
+        #[cfg(feature = "postgres")]
+        Dialect::Postgres => INSERT_ENTRIES_IN_POSTGRES,
+        #[cfg(feature = "sqlite")]
+        Dialect::Sqlite => INSERT_ENTRIES_IN_SQLITE,
+    };
+    // What was watched is no result: a power cut may lose the last of it.
+    let mut tx = database.begin(Wait::Limited, Durability::Later).await?;
+    tx.execute(DELETE, &key).await?;
+    for row in tx.fetch_all(INSERT, &values).await? {
+        let row_id: i64 = row.number("row_id")?;
+        tx.execute(insert_entries, &[row_id.into(), (&pairs).into()])
+            .await?;
+    }
+    tx.commit().await
+}
+
+/// The statement has only the conditions that the query sets, so that the database finds an index
+/// for them.
+async fn list(database: &dyn Sql, query: &StoredQuery) -> Result<Vec<StoredHead>, StoreError> {
+    let mut conditions = Vec::new();
+    let mut values: Vec<Value<'_>> = Vec::new();
+    if let Some(key) = &query.key {
+        values.extend(key_values(key));
+        conditions.push("console = $1 AND number = $2".to_owned());
+    }
+    let names = [
+        ("id", &query.id),
+        ("status", &query.status),
+        ("owner", &query.user),
+    ];
+    for (column, name) in names {
+        if let Some(name) = name {
+            values.push(name.into());
+            conditions.push(format!("{column} = ${}", values.len()));
+        }
+    }
+    if let Some(agent) = &query.agent {
+        values.push(agent.into());
+        let number = values.len();
+        conditions.push(format!("(agent = ${number} OR name = ${number})"));
+    }
+    if let Some(before) = &query.before {
+        values.push(before.begun.into());
+        values.extend(key_values(&before.key));
+        let last = values.len();
+        conditions.push(format!(
+            "(begun, console, number) < (${}, ${}, ${last})",
+            last - 2,
+            last - 1
+        ));
+    }
+    let mut sql = LIST.to_owned();
+    for (index, condition) in conditions.iter().enumerate() {
+        sql.push_str(if index == 0 { " WHERE " } else { " AND " });
+        sql.push_str(condition);
+    }
+    values.push(query.limit.into());
+    sql.push_str(&format!(
+        " ORDER BY begun DESC, console DESC, number DESC LIMIT ${}",
+        values.len()
+    ));
+    let rows = database.read_composed(sql, &values).await?;
+    rows.iter().map(head).collect()
+}
+
+fn head(row: &Row) -> Result<StoredHead, StoreError> {
+    let owner = row.text("owner")?;
+    Ok(StoredHead {
+        key: StoredKey {
+            console: row.text("console")?.to_owned(),
+            number: row.number("number")?,
+        },
+        id: row.text("id")?.to_owned(),
+        agent: row.text("agent")?.to_owned(),
+        status: row.text("status")?.to_owned(),
+        begun: row.number("begun")?,
+        ended: row.number("ended")?,
+        user: (!owner.is_empty()).then(|| owner.to_owned()),
+        summary: row.text("summary")?.to_owned(),
+    })
+}
+
+fn key_values(key: &StoredKey) -> [Value<'_>; 2] {
+    [(&key.console).into(), key.number.into()]
+}
+
+async fn entries(
+    database: &dyn Sql,
+    key: &StoredKey,
+    from: u32,
+    limit: u32,
+    with_texts: bool,
+) -> Result<Vec<StoredEntry>, StoreError> {
+    let sql = if with_texts {
+        ENTRIES_WITH_TEXTS
+    } else {
+        ENTRIES
+    };
+    let [console, number] = key_values(key);
+    let values = [console, number, from.into(), limit.into()];
+    let rows = database.read(sql, &values).await?;
+    let entry = |row: &Row| {
+        Ok(StoredEntry {
+            entry: row.text("entry")?.to_owned(),
+            texts: row.optional_text("texts")?.map(str::to_owned),
+        })
+    };
+    rows.iter().map(entry).collect()
+}
+
+async fn numbers(database: &dyn Sql, console: &str, from: u64) -> Result<Vec<u64>, StoreError> {
+    let rows = database
+        .read(NUMBERS, &[console.into(), from.into()])
+        .await?;
+    rows.iter().map(|row| row.number("number")).collect()
+}
+
+/// Deletes runs, and what they were from the files of the database.
+async fn delete(
+    database: &dyn Sql,
+    sql: &'static str,
+    values: &[Value<'_>],
+) -> Result<u64, StoreError> {
+    let mut tx = database.begin(Wait::Limited, Durability::AtCommit).await?;
+    let deleted = tx.execute(sql, values).await?;
+    tx.commit().await?;
+    if deleted > 0 {
+        database.wipe().await;
+    }
+    Ok(deleted)
+}
+
+/// Returns the error of a console's store. The database's own words stay in the source.
+fn failed(error: StoreError) -> Error {
+    let message = "the database of the console has failed; this error's source says how";
+    Error::new(ErrorKind::Store, message).with_source(error)
+}
+
+// A macro, as for the journal: a trait for both databases would be one more public name.
+macro_rules! stores_watched_runs {
+    ($database:ty) => {
+        /// With the feature `console`: the runs that a console has watched.
+        #[cfg_attr(docsrs, doc(cfg(feature = "console")))]
+        impl RunStore for $database {
+            fn put(&self, run: StoredRun) -> BoxFuture<'_, Result<(), Error>> {
+                let database = self.clone();
+                let written = to_end(async move { put(&database, &run).await });
+                Box::pin(async move { written.await.map_err(failed) })
+            }
+
+            fn list<'a>(
+                &'a self,
+                query: &'a StoredQuery,
+            ) -> BoxFuture<'a, Result<Vec<StoredHead>, Error>> {
+                Box::pin(async move { list(self, query).await.map_err(failed) })
+            }
+
+            fn entries<'a>(
+                &'a self,
+                key: &'a StoredKey,
+                from: u32,
+                limit: u32,
+                with_texts: bool,
+            ) -> BoxFuture<'a, Result<Vec<StoredEntry>, Error>> {
+                Box::pin(async move {
+                    let read = entries(self, key, from, limit, with_texts);
+                    read.await.map_err(failed)
+                })
+            }
+
+            fn numbers<'a>(
+                &'a self,
+                console: &'a str,
+                from: u64,
+            ) -> BoxFuture<'a, Result<Vec<u64>, Error>> {
+                Box::pin(async move { numbers(self, console, from).await.map_err(failed) })
+            }
+
+            fn remove(&self, key: StoredKey) -> BoxFuture<'_, Result<bool, Error>> {
+                let database = self.clone();
+                let removed =
+                    to_end(async move { delete(&database, DELETE, &key_values(&key)).await });
+                Box::pin(async move { removed.await.map(|count| count > 0).map_err(failed) })
+            }
+
+            fn remove_user(&self, user: String) -> BoxFuture<'_, Result<u64, Error>> {
+                let database = self.clone();
+                let removed = to_end(async move {
+                    // Under the empty name are the runs of all those without one.
+                    if user.is_empty() {
+                        return Ok(0);
+                    }
+                    delete(&database, DELETE_OF_USER, &[(&user).into()]).await
+                });
+                Box::pin(async move { removed.await.map_err(failed) })
+            }
+
+            fn trim(&self, bounds: StoredBounds) -> BoxFuture<'_, Result<u64, Error>> {
+                let database = self.clone();
+                let removed = to_end(async move {
+                    let values = [
+                        bounds.runs.into(),
+                        bounds.bytes.into(),
+                        bounds.oldest.into(),
+                    ];
+                    delete(&database, TRIM, &values).await
+                });
+                Box::pin(async move { removed.await.map_err(failed) })
+            }
+        }
+    };
+}
+
+#[cfg(feature = "sqlite")]
+stores_watched_runs!(Sqlite);
+#[cfg(feature = "postgres")]
+stores_watched_runs!(Postgres);
