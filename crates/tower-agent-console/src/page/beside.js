@@ -1,0 +1,110 @@
+// Two runs beside each other, aligned by step.
+
+import { facts, h, span, status, time, tokens, words } from "./dom.js";
+import { get } from "./server.js";
+import { remember } from "./app.js";
+import { marked } from "./diff.js";
+import { badges, describe, flatten, loadRun, plain, title, used, walk } from "./run.js";
+
+export async function showBeside(place, { run: one, beside: other, at }, me) {
+  const [explanations, ...runs] = await Promise.all([get("api/agents"), loadRun(one), loadRun(other)]);
+  const rows = align(runs.map(({ entries }) => flatten(entries)));
+  const list = h("ol", { class: "tree pairs", "aria-label": "Steps of both runs", onkeydown: (event) => walk(list, event) });
+  const detail = h("section", { class: "sides", "aria-label": "Details", tabindex: "0" });
+  const name = ({ lines }) => lines[0] ? String(lines[0].entry.n) : `b${lines[1].entry.n}`;
+  let drawing = 0;
+
+  async function select(row) {
+    const own = ++drawing;
+    for (const { button, row: known } of buttons) button.setAttribute("aria-pressed", String(known === row));
+    const texts = await Promise.all(row.lines.map((line, side) => textsOf(line?.entry, runs[side].run)));
+    if (own !== drawing) return;
+    detail.replaceChildren(...row.lines.map((line, side) => h("div", { class: "side" }, line ? describe(line.entry, runs[side].entries, explanations) : h("p", { class: "note" }, "This run has no such step."))),
+      h("div", { class: "both" }, row.lines.every(Boolean) && [compared("In", texts.map(({ input }) => input)), compared("Out", texts.map(({ output }) => output))]));
+  }
+
+  async function textsOf(entry, run) {
+    if (!entry?.content || !me.seesContent) return {};
+    return get(`api/runs/${encodeURIComponent(run.id)}/content/${entry.n}`).catch(() => ({}));
+  }
+
+  /** The texts of both as one, in which what differs is marked. */
+  function compared(head, texts) {
+    const [before, after] = texts.map(plain);
+    if (before === "" && after === "") return [];
+    return [h("h3", {}, before === after ? `${head}: the same` : `${head}: from the first run to the second`), marked(before, after)];
+  }
+
+  const buttons = rows.map((row) => ({ row, button: draw(row, () => { remember({ at: name(row) }); select(row); }) }));
+  list.append(...buttons.map(({ row, button }) => h("li", { class: row.lines.every(Boolean) ? "pair" : "pair alone" }, button)));
+  place.append(
+    h("p", { class: "path" }, h("a", { href: "?" }, "Runs"), " / beside each other"),
+    h("h1", {}, [...new Set(runs.map(({ run }) => run.agent))].join(" and ")),
+    h("div", { class: "sides" }, runs.map(({ run }) => h("div", { class: "side" },
+      h("h2", {}, h("a", { href: `?${new URLSearchParams({ run: run.id })}` }, run.id)),
+      h("p", {}, status(run.status), run.error && ` ${words(run.error)}`),
+      facts([["Begun", time(run.begun)], ["Time", run.ended ? span(run.ended - run.begun) : "running"], ["Tokens", tokens(run.usage)], ["Calls", `${run.model_calls} + ${run.tool_calls}`], ["Decided by", run.decided_by.join(", ")]])))),
+    list, detail);
+  const selected = rows.find((row) => name(row) === at);
+  if (selected) await select(selected);
+  else detail.append(h("p", { class: "note" }, "Choose a step to see both sides of it."));
+}
+
+/** A step, as each of the runs has it. */
+function draw({ lines, depth }, onclick) {
+  const side = (line) => h("span", { class: "side" }, line
+    ? [h("span", { class: `kind ${line.entry.kind}` }, words(line.entry.kind)), " ", h("span", { class: "name" }, title(line.entry)), " ", badges(line.entry, line.notes),
+      h("span", { class: "quiet number" }, [line.entry.end > line.entry.at && span(line.entry.end - line.entry.at), tokens(used(line.entry))].filter(Boolean).join(" · "))]
+    : h("span", { class: "quiet" }, "–"));
+  const button = h("button", { type: "button", class: "pick", "aria-pressed": "false", onclick }, lines.map(side));
+  button.style.setProperty("--depth", Math.min(depth, 12));
+  return button;
+}
+
+/** The steps of two trees in one list. Two are the same if they are the nth of their kind and name in the same place. */
+function align(trees) {
+  const rows = [];
+  const merge = (levels, depth) => {
+    const [one, other] = levels.map(named);
+    const keys = [];
+    const rest = [...other.keys()];
+    for (const key of one.keys()) {
+      // What stands before it in the other run alone.
+      const at = rest.indexOf(key);
+      if (at !== -1) keys.push(...rest.splice(0, at + 1).slice(0, -1).filter((early) => !one.has(early)));
+      keys.push(key);
+    }
+    keys.push(...rest.filter((key) => !one.has(key)));
+    for (const key of keys) {
+      const nodes = [one.get(key), other.get(key)];
+      rows.push({ lines: nodes.map((node) => node?.line), depth });
+      merge(nodes.map((node) => node?.children ?? []), depth + 1);
+    }
+  };
+  merge(trees.map(nested), 0);
+  return rows;
+}
+
+/** The lines of a tree as nodes with children. */
+function nested(lines) {
+  const top = [];
+  const open = [];
+  for (const line of lines) {
+    const node = { line, children: [] };
+    (open[line.depth - 1]?.children ?? top).push(node);
+    open[line.depth] = node;
+    open.length = line.depth + 1;
+  }
+  return top;
+}
+
+/** Nodes by kind, name and how many there were before. A model's name may differ between runs, and is none here. */
+function named(nodes) {
+  const counts = new Map();
+  return new Map(nodes.map((node) => {
+    const { entry } = node.line;
+    const name = `${entry.kind} ${entry.kind === "model" ? "" : title(entry)}`;
+    counts.set(name, (counts.get(name) ?? 0) + 1);
+    return [`${name} ${counts.get(name)}`, node];
+  }));
+}
