@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Then open the printed URL. The models are scripts, so it needs no key. Each agent runs once
-//! before the server starts, and then again every few seconds, unless `ROUNDS` is 1.
+//! before the server starts, and then again every few seconds, unless `ROUNDS` is 1. With
+//! `DATABASE=runs.db` the runs of earlier processes are there as well.
 
 mod fleet;
 #[path = "../agui_server/port.rs"]
@@ -25,6 +26,7 @@ use tokio::net::TcpListener;
 use tower_agent::BoxError;
 use tower_agent_agui::conversations::{ConversationKey, Roles};
 use tower_agent_console::{Console, Operator};
+use tower_agent_durable::Sqlite;
 
 use self::fleet::Fleet;
 
@@ -34,11 +36,15 @@ const PAUSE: Duration = Duration::from_secs(5);
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let terminated = terminated::terminated()?;
-    let console = Console::new()
+    let mut console = Console::new()
         .record_content()
         .user_id(|run| ConversationKey::of(run).map(|key| key.user.to_string()));
+    if let Some(file) = env::var_os("DATABASE") {
+        console = console.stored_in(Sqlite::open(file).await?);
+    }
     let fleet = Fleet::new(&console)?;
     fleet.round().await;
+    console.flush().await;
 
     let page = console.clone().inbox(fleet.support());
     // Of a developer's machine alone. A server for others names its operators: `into_service`.
@@ -61,11 +67,13 @@ async fn main() -> Result<(), BoxError> {
             }
         });
     }
+    let closing = console.clone();
     axum::serve(listener, app)
         .with_graceful_shutdown(async move {
             terminated.await;
-            console.close();
+            closing.close();
         })
         .await?;
+    console.flush().await;
     Ok(())
 }

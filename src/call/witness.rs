@@ -56,6 +56,11 @@ impl Extensions {
         self.insert(HiddenOutput);
     }
 
+    /// Returns whether the output of this place is hidden from what is outside.
+    pub(crate) fn is_output_hidden(&self) -> bool {
+        self.get::<HiddenOutput>().is_some()
+    }
+
     /// Notes that a part of the request is hidden from everything inside.
     ///
     /// **When:** a layer or a callback has removed text from a request. A

@@ -40,6 +40,8 @@ pub(crate) struct Sight<R: Request> {
     pub(super) context: fn(&mut R) -> &mut RunContext,
     pub(super) request: fn(&R) -> SeenRequest,
     pub(super) response: fn(&R::Response) -> SeenResponse,
+    /// Returns whether what is outside must not see the output of this place.
+    pub(super) hides_output: fn(&R) -> bool,
 }
 
 /// A request as a probe sees it.
@@ -57,6 +59,19 @@ impl SeenRequest {
             (Self::Tool(earlier), Self::Tool(later)) => earlier.changes(later, changes),
             // A wrapper and what is inside it have calls of one kind.
             _ => {}
+        }
+    }
+
+    /// Adds the texts of the fields that a later request has changed.
+    fn add_texts(&self, later: &Self, changes: &mut [FieldChange]) {
+        for change in changes {
+            let texts = match (self, later) {
+                (Self::Agent(earlier), Self::Agent(later)) => earlier.texts(later, &change.field),
+                (Self::Model(earlier), Self::Model(later)) => earlier.texts(later, &change.field),
+                (Self::Tool(earlier), Self::Tool(later)) => earlier.texts(later, &change.field),
+                _ => None,
+            };
+            change.with_texts(texts);
         }
     }
 
@@ -85,6 +100,19 @@ impl SeenResponse {
             _ => {}
         }
         changes
+    }
+
+    /// Adds the texts of the fields that a later response has changed.
+    fn add_texts(&self, later: &Self, changes: &mut [FieldChange]) {
+        for change in changes {
+            let texts = match (self, later) {
+                (Self::Agent(earlier), Self::Agent(later)) => earlier.texts(later, &change.field),
+                (Self::Model(earlier), Self::Model(later)) => earlier.texts(later, &change.field),
+                (Self::Tool(earlier), Self::Tool(later)) => earlier.texts(later, &change.field),
+                _ => None,
+            };
+            change.with_texts(texts);
+        }
     }
 }
 
@@ -120,6 +148,8 @@ struct Inner {
     response: Option<SeenResponse>,
     /// and those before.
     earlier: Vec<SeenResponse>,
+    /// What is outside must not see what is inside.
+    is_hidden: bool,
 }
 
 impl WrapperCall {
@@ -146,8 +176,10 @@ impl WrapperCall {
     }
 
     /// A call inside begins.
-    fn begin(&self, request: &SeenRequest, now: Instant) {
+    fn begin(&self, request: &SeenRequest, is_hidden: bool, now: Instant) {
         let mut inside = lock(&self.inside);
+        inside.is_hidden |= is_hidden;
+        let asks_for_texts = self.agent.asks_for_texts() && !inside.is_hidden;
         let Inner {
             given: Some(given),
             request: changes,
@@ -158,6 +190,9 @@ impl WrapperCall {
         };
         let mut more = Vec::new();
         given.changes(request, &mut more);
+        if asks_for_texts {
+            given.add_texts(request, &mut more);
+        }
         // Of several calls, each may have another field changed.
         changes.retain(|known| more.iter().all(|change| change.field != known.field));
         changes.append(&mut more);
@@ -200,7 +235,9 @@ impl WrapperCall {
     ) {
         let (inside, response) = {
             let mut inside = lock(&self.inside);
-            let response = response.map_or_else(Vec::new, |response| inside.changed(response));
+            let asks_for_texts = self.agent.asks_for_texts() && !inside.is_hidden;
+            let changed = |response| inside.changed(response, asks_for_texts);
+            let response = response.map_or_else(Vec::new, changed);
             if !self.agent.asks_about_all_wrappers()
                 && response.is_empty()
                 && inside.request.is_empty()
@@ -212,7 +249,14 @@ impl WrapperCall {
                 inside.response = None;
                 return;
             }
-            (std::mem::take(&mut *inside), response)
+            let mut inside = std::mem::take(&mut *inside);
+            if inside.is_hidden {
+                // One of several calls inside may be known to be later than the change.
+                for change in &mut inside.request {
+                    change.texts = None;
+                }
+            }
+            (inside, response)
         };
         let running = inside.since.map_or(Duration::ZERO, |since| now - since);
         let note = WrapperNote {
@@ -239,14 +283,17 @@ impl WrapperCall {
 impl Inner {
     /// Returns the fields of a response that differ from those of what came from inside: it may be
     /// any of several.
-    fn changed(&self, response: &SeenResponse) -> Vec<FieldChange> {
+    fn changed(&self, response: &SeenResponse, asks_for_texts: bool) -> Vec<FieldChange> {
         let Some(last) = &self.response else {
             return Vec::new();
         };
-        let changes = last.changes(response);
+        let mut changes = last.changes(response);
         let is_another = |seen: &SeenResponse| seen.changes(response).is_empty();
         if !changes.is_empty() && self.earlier.iter().any(is_another) {
             return Vec::new();
+        }
+        if asks_for_texts {
+            last.add_texts(response, &mut changes);
         }
         changes
     }
@@ -313,7 +360,7 @@ impl<R: Request> BoundaryProbe<R> {
         let outer = WrapperCall::around(context, R::CALL).cloned();
         let outer_call = outer.as_ref().and_then(|outer| outer.entered());
         if let Some(outer_call) = outer_call {
-            outer_call.begin(&seen, now);
+            outer_call.begin(&seen, (sight.hides_output)(request), now);
         }
         let tool_call = context.tool_call_message();
         let call = WrapperCall {
@@ -351,9 +398,10 @@ impl<R: Request> BoundaryProbe<R> {
         context.listeners().asked_about_wrappers()?;
         let sight = sight?;
         let outer = WrapperCall::around(context, R::CALL)?;
+        let is_hidden = (sight.hides_output)(request);
         outer
             .entered()?
-            .begin(&(sight.request)(request), Instant::now());
+            .begin(&(sight.request)(request), is_hidden, Instant::now());
         Some(Self {
             sight,
             outer: Some(outer.clone()),

@@ -414,6 +414,7 @@ impl InAgent for AgentRequest {
             context: Self::context_mut,
             request: |request| SeenRequest::Agent(request.seen()),
             response: |response| SeenResponse::Agent(response.seen()),
+            hides_output: |request| request.extensions().is_output_hidden(),
         },
     };
 }
@@ -425,6 +426,7 @@ impl InAgent for ModelRequest {
             context: Self::context_mut,
             request: |request| SeenRequest::Model(request.seen()),
             response: |response| SeenResponse::Model(response.seen()),
+            hides_output: |request| request.extensions().is_output_hidden(),
         },
     };
 }
@@ -436,6 +438,7 @@ impl InAgent for ToolRequest {
             context: Self::context_mut,
             request: |request| SeenRequest::Tool(request.seen()),
             response: |response| SeenResponse::Tool(response.seen()),
+            hides_output: |request| request.extensions().is_output_hidden(),
         },
     };
 }

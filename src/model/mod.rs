@@ -21,6 +21,7 @@ pub use self::request::ModelRequest;
 pub use self::response::ModelResponse;
 pub(crate) use self::seen::{
     SeenModelRequest, SeenModelResponse, changed_settings, changed_tools, changed_words,
+    texts_of_messages,
 };
 pub use self::server_tool::{ServerTool, ServerToolKind};
 pub use self::service::{BoxModel, ModelService};

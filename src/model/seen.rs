@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::settings::Settings;
-use crate::message::{Message, Messages, Metadata, Usage};
+use crate::message::{Message, Messages, Metadata, Part, Usage};
 use crate::stream::{FieldChange, is_same};
 use crate::tool::ToolDeclaration;
 
@@ -33,6 +33,52 @@ impl SeenModelRequest {
         }
         changed_settings(&self.settings, &later.settings, changes);
     }
+
+    /// Returns the text of a changed field, here and in a later request.
+    pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
+        match field {
+            "instructions" => {
+                let text = |seen: &Self| seen.instructions.as_deref().unwrap_or_default().into();
+                Some([text(self), text(later)])
+            }
+            "messages" => Some(texts_of_messages(
+                self.messages.iter(),
+                later.messages.iter(),
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the texts of those messages that are not the same, each behind its role.
+pub(crate) fn texts_of_messages<'a>(
+    earlier: impl Iterator<Item = &'a Message> + Clone,
+    later: impl Iterator<Item = &'a Message> + Clone,
+) -> [String; 2] {
+    let pairs = earlier.clone().zip(later.clone());
+    let known = pairs.take_while(|(one, other)| one == other).count();
+    let text = |message: &Message| {
+        let role = message.role();
+        let parts = message.parts().iter().filter_map(words);
+        parts
+            .map(|words| format!("{role:?}: {words}\n"))
+            .collect::<String>()
+    };
+    [
+        earlier.skip(known).map(text).collect(),
+        later.skip(known).map(text).collect(),
+    ]
+}
+
+/// Returns the words of a part. Media and what a provider added have none.
+fn words(part: &Part) -> Option<String> {
+    Some(match part {
+        Part::Text(text) => text.text.to_string(),
+        Part::Reasoning(reasoning) => reasoning.text.to_string(),
+        Part::ToolCall(call) => format!("{} {}", call.name, call.arguments.as_str()),
+        Part::ToolResult(result) => format!("{}: {}", result.name, result.text()),
+        _ => return None,
+    })
 }
 
 /// Adds the list of tools if it has been changed.
@@ -84,6 +130,12 @@ impl SeenModelResponse {
         if !is_same(&self.metadata, &later.metadata) && self.metadata != later.metadata {
             note("metadata");
         }
+    }
+
+    /// Returns the text of a changed field, here and in a later response.
+    pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
+        let is_text = field == "text";
+        is_text.then(|| [self.message.text(), later.message.text()])
     }
 }
 

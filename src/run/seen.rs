@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::answer_format::AnswerFormat;
 use crate::message::Messages;
-use crate::model::{Settings, changed_settings, changed_tools, changed_words};
+use crate::model::{Settings, changed_settings, changed_tools, changed_words, texts_of_messages};
 use crate::stream::{EndReason, FieldChange};
 use crate::tool::ToolSet;
 
@@ -34,6 +34,12 @@ impl SeenAgentRequest {
             changes.push(FieldChange::new("answer_format", None, None));
         }
     }
+
+    /// Returns the text of a changed field, here and in a later request.
+    pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
+        let is_messages = field == "messages";
+        is_messages.then(|| texts_of_messages(self.messages.iter(), later.messages.iter()))
+    }
 }
 
 /// The content of an agent response. It shares everything.
@@ -59,6 +65,18 @@ impl SeenAgentResponse {
         }
         if self.end_reason != later.end_reason {
             changes.push(FieldChange::new("end_reason", None, None));
+        }
+    }
+
+    /// Returns the text of a changed field, here and in a later response.
+    pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
+        let last = |seen: &Self| seen.messages.range(seen.new_from).next_back().cloned();
+        match field {
+            "text" => Some(
+                [self, later]
+                    .map(|seen| last(seen).map_or_else(String::new, |message| message.text())),
+            ),
+            _ => None,
         }
     }
 }

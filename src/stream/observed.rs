@@ -21,6 +21,8 @@ struct ObservedAgent {
     observers: Vec<Observer>,
     /// The most that one of them asks for.
     wrappers: Wrappers,
+    /// One of them asks for the texts of what they changed.
+    texts: bool,
 }
 
 /// Data shared by the observed agents of a run, whoever observes which of them.
@@ -70,6 +72,7 @@ impl Observed {
             return None;
         }
         let wrappers = observers.iter().map(Observer::wrappers).max();
+        let texts = observers.iter().any(Observer::asks_for_texts);
         let run = run();
         let invocation = match streamed {
             // The stream and the observers name an agent alike.
@@ -85,6 +88,7 @@ impl Observed {
             invocation,
             observers,
             wrappers: wrappers.unwrap_or_default(),
+            texts,
         })))
     }
 
@@ -107,6 +111,11 @@ impl Observed {
     #[inline]
     pub(crate) fn asks_about_wrappers(&self) -> bool {
         self.0.wrappers != Wrappers::None
+    }
+
+    /// Returns whether an observer asks for the texts of what wrappers changed.
+    pub(crate) fn asks_for_texts(&self) -> bool {
+        self.0.texts
     }
 
     /// Returns whether an observer asks about wrappers that do nothing.

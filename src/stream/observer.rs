@@ -20,6 +20,7 @@ use crate::lock::lock;
 pub struct Observer {
     sender: Arc<Sender>,
     wrappers: Wrappers,
+    texts: bool,
 }
 
 /// The wrappers that an observer is told about.
@@ -94,6 +95,7 @@ pub fn observer(capacity: usize) -> (Observer, Observations) {
     let observer = Observer {
         sender,
         wrappers: Wrappers::None,
+        texts: false,
     };
     (observer, Observations(queue))
 }
@@ -167,6 +169,21 @@ impl Observer {
         self
     }
 
+    /// Asks as well for the [texts](super::FieldChange::texts) of what wrappers changed in calls.
+    ///
+    /// A wrapper with a [redaction](crate::call::Extensions::note_hidden_output) in it or outside
+    /// of it is told about without texts: what such a one hides is in what it is given.
+    #[must_use]
+    pub fn with_texts(mut self) -> Self {
+        self.texts = true;
+        self
+    }
+
+    /// Returns whether it asks for texts.
+    pub(super) fn asks_for_texts(&self) -> bool {
+        self.texts
+    }
+
     /// Returns the wrappers that it is told about.
     pub(super) fn wrappers(&self) -> Wrappers {
         self.wrappers
@@ -175,6 +192,7 @@ impl Observer {
     /// Adds what another clone, which tells the same reader, has asked for.
     pub(super) fn join(&mut self, other: &Self) {
         self.wrappers = self.wrappers.max(other.wrappers);
+        self.texts |= other.texts;
     }
 
     /// Returns whether somebody reads what this is told.

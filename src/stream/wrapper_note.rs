@@ -62,6 +62,9 @@ pub struct WrapperNote {
     pub own_time: Duration,
 }
 
+/// The maximum length of a text of a field, in bytes.
+const TEXT: usize = 64 << 10;
+
 /// A field that a wrapper changed, in a [`WrapperNote`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -73,6 +76,11 @@ pub struct FieldChange {
     pub before: Option<usize>,
     /// Its size afterwards.
     pub after: Option<usize>,
+    /// Its text before and afterwards, up to 64 KiB each, if an observer [asks for
+    /// texts](super::Observer::with_texts), and nothing that is hidden from what is outside can be
+    /// in them. It does not serialise.
+    #[serde(skip)]
+    pub texts: Option<[Arc<str>; 2]>,
 }
 
 /// The end of a call, in a [`WrapperNote`].
@@ -102,8 +110,19 @@ impl FieldChange {
             field: field.into(),
             before,
             after,
+            texts: None,
         }
     }
+
+    /// Adds the texts of the field, if it has some.
+    pub(crate) fn with_texts(&mut self, texts: Option<[String; 2]>) {
+        self.texts = texts.map(|texts| texts.map(|text| text[..kept(&text)].into()));
+    }
+}
+
+/// Returns how many bytes of a text are kept.
+fn kept(text: &str) -> usize {
+    text.floor_char_boundary(TEXT)
 }
 
 /// Returns whether both are clones of one value, or both are none.

@@ -40,6 +40,14 @@ impl SeenToolRequest {
             changes.push(FieldChange::new("arguments", before, after));
         }
     }
+
+    /// Returns the text of a changed field, here and in a later request.
+    pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
+        match field {
+            "arguments" => Some([text(self.arguments())?, text(later.arguments())?]),
+            _ => None,
+        }
+    }
 }
 
 /// The content of a tool response. It shares everything.
@@ -64,10 +72,30 @@ impl SeenToolResponse {
             note("is_error", None, None);
         }
     }
+
+    /// Returns the text of a changed field, here and in a later response.
+    pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
+        match field {
+            "value" => Some([text(&self.value)?, text(&later.value)?]),
+            _ => None,
+        }
+    }
 }
 
 /// Returns the bytes of a value as JSON, unless it is too deep to be written.
 fn size(value: &Value) -> Option<usize> {
+    Some(json(value)?.len())
+}
+
+/// Returns a value that is a text, or another one as JSON.
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        value => json(value),
+    }
+}
+
+fn json(value: &Value) -> Option<String> {
     depth::check::<serde_json::Error>(value).ok()?;
-    Some(serde_json::to_vec(value).ok()?.len())
+    serde_json::to_string(value).ok()
 }

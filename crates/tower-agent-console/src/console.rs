@@ -200,11 +200,15 @@ impl Console {
             has_content: self.has_content,
             user: self.user.clone(),
         }));
+        let mut observer = collector.observer.clone().with_wrappers();
+        if self.has_content {
+            observer = observer.with_texts();
+        }
         Bundle::new()
             .agent_layer(layer.clone())
             .model_layer(layer.clone())
             .tool_layer(layer)
-            .observer(collector.observer.clone().with_wrappers())
+            .observer(observer)
     }
 
     /// Shows the [structure](Agent::explain) of an agent, also if it has never run. Another agent

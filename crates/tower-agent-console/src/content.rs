@@ -4,6 +4,7 @@ use std::io;
 
 use serde_json::{Value, json};
 use tower_agent::message::{MediaSource, Messages};
+use tower_agent::stream::FieldChange;
 use tower_agent::{Message, ModelRequest, Part, Role};
 
 /// The maximum length of one text, in bytes.
@@ -153,6 +154,22 @@ pub(crate) fn of_message(message: &Message) -> Box<str> {
 /// Returns the arguments of a call, or the value of a result.
 pub(crate) fn of_value(value: &Value) -> Box<str> {
     Room(SIDE).json(value).to_string().into()
+}
+
+/// Returns the texts that a wrapper changed: of each field before and afterwards. `None` for none.
+pub(crate) fn of_changes(changes: &[FieldChange]) -> Option<Box<str>> {
+    let mut room = Room(SIDE);
+    let mut changed = Vec::new();
+    for FieldChange { field, texts, .. } in changes {
+        if let Some([before, after]) = texts {
+            changed.push(json!({
+                "field": field,
+                "before": room.text(before),
+                "after": room.text(after),
+            }));
+        }
+    }
+    (!changed.is_empty()).then(|| Value::from(changed).to_string().into())
 }
 
 /// Returns a text, such as that of an error.

@@ -41,9 +41,11 @@
 //! | view | shows |
 //! |---|---|
 //! | runs | agent, status, error, time, tokens, calls, who decided, user; those that run change as they go |
-//! | a run | its agents, turns, model and tool calls as a tree over time; of each call what stands around it, what each callback decided, what each band and layer did to it ([changed, answered, repeated, dropped](tower_agent::stream::WrapperNote)), the attempts that reached the model or the tool, and the texts, if they are recorded |
+//! | a run | its agents, turns, model and tool calls as a tree over time; of each call what stands around it, what each callback decided, what each band and layer did to it ([changed, answered, repeated, dropped](tower_agent::stream::WrapperNote)), the attempts that reached the model or the tool, and the texts, if they are recorded, with what was changed in them marked |
+//! | two runs | beside each other, aligned by step: what one of them alone has, and in which words the texts of a step differ |
 //! | agents | what is around the calls of the agents that [`explain`](Console::explain) has named, also without a run, and [orders](tower_agent::agent::Explanation::warnings) in it that never do what is intended |
 //! | inbox | with the feature `inbox`: the questions that wait in stored conversations, answered there, and who has answered which |
+//! | audit | who has answered, exported or deleted what |
 //!
 //! It is plain HTML, CSS and modules, in this crate; it loads nothing from elsewhere. All addresses
 //! are relative, so it works at `/console` and `/console/`, below any other path, and behind a
@@ -52,17 +54,25 @@
 //! # What is kept, and who sees it
 //!
 //! In memory, [1,000 runs](Console::max_runs) in [64 MiB](Console::max_bytes), for [as long as
-//! there is room](Console::max_age); the oldest go first. [`delete_user`](Console::delete_user) and
-//! [`export_user`](Console::export_user) are for a person's data.
+//! there is room](Console::max_age); the oldest go first. In a [database](Console::stored_in), of
+//! SQLite or PostgreSQL, the runs that have ended outlive the process, and processes with the same
+//! one see each other's. It has what the memory has, and nothing else: the first five rows below,
+//! users in the clear and not as hashes. It is not encrypted. The questions, and who has answered
+//! or deleted what, are not in it.
+//!
+//! [`delete_user`](Console::delete_user) and [`export_user`](Console::export_user) are for a
+//! person's data, in memory and in the database.
 //!
 //! | | is kept | is seen by |
 //! |---|---|---|
 //! | the runs' ids, times, agents, turns, calls, tokens, attempts, names of tools, callbacks and layers, decisions and the [reasons](tower_agent::RunContext::because) given for them, which fields of a call they changed and how large these are, kinds of errors, roles that are waited for, who has answered a question about a call | always | every operator |
 //! | the id of the conversation | if the run [has one](tower_agent::context::ConversationId) | every operator |
 //! | the user | with [`user_id`](Console::user_id) | as a hash by every operator, the same for all runs of this console; in the clear by those who [see users](Operator::sees_users) |
+//! | the texts of what callbacks and layers changed, before and afterwards | as messages are, and not where a [redaction](tower_agent::call::Extensions::note_hidden_output) is or is around it | as messages are |
 //! | messages, instructions, arguments, results, values of the application's own events and of [notes](tower_agent::RunContext::note), texts of errors | with [`record_content`](Console::record_content), up to 64 KiB a text | operators who [see content](Operator::sees_content) |
 //! | the questions that wait, with what is asked about and whose conversation it is | not here | operators with the [role](Operator::answers_as) of the question |
-//! | who has answered which question, when, with which result | always, and as a line of the program's log | every operator |
+//! | who has answered which question, or exported or deleted which runs, when, with which result | the last 10,000 in memory, and each as a line of the program's log | every operator |
+//! | an export: all of the above of one run, or of all of a user's | not here | operators who [manage data](Operator::manages_data), each row as far as they see it |
 //! | state, private state, extensions, headers, keys, sealed values, metadata, bytes and addresses of media, parts that are a provider's own | never | nobody |
 //!
 //! Names are no content: a tool's name that a model has made up is kept, up to 128 bytes. Nor are
@@ -82,6 +92,9 @@
 //! [`into_local_service`](Console::into_local_service) is for a developer's machine: it asks for no
 //! operator, and answers to loopback names alone.
 //!
+//! What changes something, an answer or a deletion, is a `POST`, needs a role, and is audited; so
+//! is an export.
+//!
 //! # Whom it costs what
 //!
 //! A run never waits. What it tells goes into two queues of 16,384 places, from which a thread of
@@ -89,6 +102,12 @@
 //! was told before it. Texts are left out before anything else is, and what was left out is
 //! counted, and shown. To be watched costs each model and tool call some 15,000 instructions, a few
 //! microseconds, without content; with content, its texts are written as JSON as well.
+//!
+//! A database is written behind the runs as well, by a task of its own, from what is in memory. One
+//! that hangs or fails delays nothing: the page shows what is in memory, within a second, and says
+//! that the rest is missing. What could not be written is tried again while it is in memory; what
+//! had to go before is counted, and shown. [`flush`](Console::flush) waits for it, at the end of a
+//! program.
 //!
 //! Live views have no queues: a reader is told the present state of what has changed since it was
 //! told last, at most ten times a second. So one that is slow, or was away, misses nothing, and one

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tower_agent::call::CallKind;
 use tower_agent::error::{Error, ErrorKind, Interrupt};
 use tower_agent::stream::{
-    CallEnd, CallbackDecision, Event, EventKind, Invocation, ToolCallResult, WrapperNote,
+    CallEnd, CallbackDecision, Event, EventKind, FieldChange, Invocation, ToolCallResult,
+    WrapperNote,
 };
 use tower_agent::{Part, Usage};
 
@@ -215,6 +216,10 @@ impl Run {
                 call = note.tool_call.clone();
                 turn = Some(note.iteration).filter(|_| note.call != CallKind::Agent);
                 self.acted(&note);
+                if has_content {
+                    content.input = content::of_changes(&note.request);
+                    content.output = content::of_changes(&note.response);
+                }
                 wrapper(&note)
             }
             EventKind::AttemptFailed(failed) => {
@@ -502,10 +507,19 @@ fn wrapper(note: &WrapperNote) -> EntryKind {
         attempt: note.attempt,
         did: note.deeds(),
         reasons: reasons(&note.reasons),
-        request: note.request.clone(),
-        response: note.response.clone(),
+        request: without_texts(&note.request),
+        response: without_texts(&note.response),
         own_time: u64::try_from(note.own_time.as_micros()).unwrap_or(u64::MAX),
     }
+}
+
+/// Returns what was changed without its texts, which are content.
+fn without_texts(changes: &[FieldChange]) -> Vec<FieldChange> {
+    let mut changes = changes.to_vec();
+    for change in &mut changes {
+        change.texts = None;
+    }
+    changes
 }
 
 /// Returns the first few reasons.

@@ -6,8 +6,10 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { rm } from "node:fs/promises";
 import http from "node:http";
-import { Person, browser, has } from "./page/browser.mjs";
+import { join } from "node:path";
+import { Person, browser, has, out } from "./page/browser.mjs";
 import { startServer } from "./page/servers.mjs";
 
 let server = await startServer();
@@ -150,6 +152,68 @@ const steps = {
     await has(other.page.locator(".runs tbody tr", { hasText: "support" }).first(), "completed");
     await other.leave();
   },
+  "two runs are looked at beside each other": async () => {
+    await page.goto(`${base}?agent=support`);
+    await press(rows.first().getByRole("link"));
+    await page.getByLabel("Another run of this agent").waitFor();
+    await press(page.getByRole("button", { name: "Show beside" }));
+    await page.waitForURL(/beside=/);
+    const pairs = page.locator(".pair");
+    await has(pairs, "refund");
+    await tabTo(page.locator(".pick"));
+    await page.keyboard.press("End");
+    await page.keyboard.press("Home");
+    assert.match(await focused(), /support.*support/);
+    // One of them waits, the other one goes on behind the answer: a step that one alone has.
+    await has(page.locator(".pair.alone"), "model");
+    await press(page.locator(".pick", { hasText: "refund" }));
+    const detail = page.getByLabel("Details");
+    await has(detail, "This run has no such step.");
+    // Of two agents that were asked the same.
+    await page.goto(base);
+    const id = async (agent) => new URL(await runOf(agent).getByRole("link").getAttribute("href"), base).searchParams.get("run");
+    await has(rows, "essay");
+    await page.goto(`${base}?${new URLSearchParams({ run: await id("mail"), beside: await id("spender") })}`);
+    await press(page.locator(".pick", { hasText: "model" }));
+    await has(detail, "In: the same");
+    await has(detail.locator("del"), "read_mail");
+    await has(detail.locator("ins"), "look");
+    await page.waitForURL(/at=b?\d+/);
+    await person.look("console-beside");
+    await isNarrow("beside");
+    await page.reload();
+    await has(detail.locator("ins"), "look");
+  },
+  "a run and all of a user's are exported and deleted": async () => {
+    await page.goto(`${base}?agent=mail`);
+    await press(rows.first().getByRole("link"));
+    const download = page.waitForEvent("download");
+    await press(page.getByRole("button", { name: "Export", exact: true }));
+    assert.match((await download).suggestedFilename(), /\.json$/);
+    await has(page.getByRole("status"), "Exported.");
+    await press(page.getByRole("button", { name: "Delete…", exact: true }));
+    const dialog = page.getByRole("dialog");
+    await has(dialog, "for good");
+    await person.look("console-delete");
+    await isNarrow("delete");
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    await press(page.getByRole("button", { name: "Delete…", exact: true }));
+    await press(dialog.getByRole("button", { name: "Delete" }));
+    await has(rows, "essay");
+    assert.equal(await runOf("mail").count(), 0);
+
+    await page.goto(`${base}?agent=support`);
+    await press(rows.first().getByRole("link"));
+    await press(page.getByRole("button", { name: "Delete all of the user…" }));
+    await press(dialog.getByRole("button", { name: "Delete" }));
+    await has(rows, "essay");
+    assert.equal(await runOf("support").count(), 0);
+    await press(page.getByRole("link", { name: "Audit" }));
+    await has(page.locator(".audit tbody tr"), "delete");
+    await person.look("console-audit");
+    await isNarrow("audit");
+  },
   "the page finds a server that was started again": async () => {
     await page.goto(base);
     await has(rows, "essay");
@@ -170,6 +234,36 @@ const steps = {
     server = await startServer(server.port);
     await has(page.getByRole("alert"), "gone");
     await has(page.locator(".tree .row"), "critics");
+    person.complaints.splice(0);
+  },
+  "with a database the runs of the process before are there": async () => {
+    process.env.DATABASE = join(out, "runs.db");
+    for (const end of ["", "-wal", "-shm"]) await rm(process.env.DATABASE + end, { force: true });
+    await server.kill();
+    server = await startServer(server.port);
+    await page.goto(base);
+    await press(runOf("mail").getByRole("link"));
+    await has(page.locator(".pick"), "pay");
+    await server.kill();
+    server = await startServer(server.port);
+    await has(page.locator("h1 .badge"), "completed");
+    await page.waitForFunction(() => document.querySelector("#status").textContent === "");
+    assert.equal(await page.getByRole("alert").count(), 0, "it is not gone");
+    await press(call("pay"));
+    await has(page.getByLabel("Details").locator("pre"), "mallory");
+    await page.reload();
+    await has(page.getByLabel("Details").locator("pre"), "mallory");
+    await page.goto(base);
+    await has(rows, "essay");
+    assert.equal(await rows.count(), 10, "those of both processes");
+    await runOf("mail").nth(1).getByRole("link").click();
+    await press(page.getByRole("button", { name: "Delete…", exact: true }));
+    await press(page.getByRole("dialog").getByRole("button", { name: "Delete" }));
+    await has(rows, "essay");
+    await page.reload();
+    await has(rows, "essay");
+    assert.equal(await rows.count(), 9);
+    // Each attempt to connect was a line of the browser's own.
     person.complaints.splice(0);
   },
   "every address of the page works": async () => {

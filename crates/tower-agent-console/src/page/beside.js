@@ -19,14 +19,19 @@ export async function showBeside(place, { run: one, beside: other, at }, me) {
     for (const { button, row: known } of buttons) button.setAttribute("aria-pressed", String(known === row));
     const texts = await Promise.all(row.lines.map((line, side) => textsOf(line?.entry, runs[side].run)));
     if (own !== drawing) return;
-    detail.replaceChildren(...row.lines.map((line, side) => h("div", { class: "side" }, line ? describe(line.entry, runs[side].entries, explanations) : h("p", { class: "note" }, "This run has no such step."))),
-      h("div", { class: "both" }, row.lines.every(Boolean) && [compared("In", texts.map(({ input }) => input)), compared("Out", texts.map(({ output }) => output))]));
+    const isPair = row.lines.every(Boolean);
+    detail.replaceChildren(...row.lines.map((line, side) => h("div", { class: "side" }, line
+      ? [describe(line.entry, runs[side].entries, explanations), isPair ? [] : [alone("In", texts[side].input), alone("Out", texts[side].output)].flat()]
+      : h("p", { class: "note" }, "This run has no such step."))),
+      h("div", { class: "both" }, isPair && [compared("In", texts.map(({ input }) => input)), compared("Out", texts.map(({ output }) => output))]));
   }
 
   async function textsOf(entry, run) {
     if (!entry?.content || !me.seesContent) return {};
     return get(`api/runs/${encodeURIComponent(run.id)}/content/${entry.n}`).catch(() => ({}));
   }
+
+  const alone = (head, value) => plain(value) ? [h("h3", {}, head), h("pre", {}, plain(value))] : [];
 
   /** The texts of both as one, in which what differs is marked. */
   function compared(head, texts) {
@@ -98,12 +103,12 @@ function nested(lines) {
   return top;
 }
 
-/** Nodes by kind, name and how many there were before. A model's name may differ between runs, and is none here. */
+/** Nodes by kind, name and how many there were before. That of a model or of the outermost agent may differ. */
 function named(nodes) {
   const counts = new Map();
   return new Map(nodes.map((node) => {
-    const { entry } = node.line;
-    const name = `${entry.kind} ${entry.kind === "model" ? "" : title(entry)}`;
+    const { entry, depth } = node.line;
+    const name = `${entry.kind} ${entry.kind === "model" || depth === 0 ? "" : title(entry)}`;
     counts.set(name, (counts.get(name) ?? 0) + 1);
     return [`${name} ${counts.get(name)}`, node];
   }));

@@ -4,6 +4,7 @@ import { badge, count, dollars, facts, h, span, status, time, tokens, words } fr
 import { follow, get } from "./server.js";
 import { go, remember } from "./app.js";
 import { managing } from "./data.js";
+import { marked } from "./diff.js";
 import { around, find, isNothing, made, stack } from "./stack.js";
 
 /** Above so many rows, turns are folded at first. */
@@ -138,12 +139,22 @@ export async function showRun(place, { run: id, at }, me) {
     const entry = entries[selected];
     if (!entry) return detail.replaceChildren(h("p", { class: "note" }, "Choose a call to see what stands around it, and what each part has done."));
     const parts = describe(entry, entries, explanations);
+    if (me.seesContent) parts.push(...await changed(entry));
     if (entry.content && me.seesContent) parts.push(...await texts(entry));
     else if (entry.content) parts.push(h("p", { class: "note" }, `Its texts (${count(entry.content, "byte", "bytes")}) are not shown to you.`));
     if (own === drawing) detail.replaceChildren(...parts);
   }
 
-  async function texts({ n }) {
+  /** What the wrappers of a call changed in its texts. */
+  async function changed(entry) {
+    const wrappers = isCall(entry) || entry.kind === "agent" ? entries.filter((note) => note?.kind === "wrapper" && note.content && isAbout(note, entry)) : [];
+    const shown = await Promise.all(wrappers.map(async (note) => [h("h3", {}, `What ${title(note)} changed`), ...changes(await get(`${address}/content/${note.n}`).catch(() => ({})))]));
+    return shown.flat();
+  }
+
+  async function texts(entry) {
+    const { n, kind } = entry;
+    if (kind === "wrapper") return changes(await get(`${address}/content/${n}`).catch(() => ({})));
     const content = await get(`${address}/content/${n}`).catch((error) => ({ output: error.message }));
     const block = (name, value) => value === null || value === undefined ? [] : [h("h3", {}, name), ...text(value)];
     return [...block("In", content.input), ...block("Out", content.output)];
@@ -329,6 +340,10 @@ function follows(next) {
   if (!next) return "";
   return next.retry ? `again after ${span(next.retry.secs * 1e6 + next.retry.nanos / 1e3)}` : words(typeof next === "string" ? next : Object.keys(next)[0]);
 }
+
+/** The fields of a request and of a response that were changed, with the changes marked. */
+const changes = ({ input, output }) => [["request", input], ["response", output]].flatMap(([side, fields]) => (fields ?? []).flatMap(({ field, before, after }) => [
+  h("h4", {}, `${field} of the ${side}`), marked(plain(before), plain(after))]));
 
 /** The texts of a call, as they were kept. */
 function text(value) {

@@ -10,4 +10,5 @@ mod inbox;
 mod live;
 mod runs;
 mod storing;
+mod texts;
 mod world;

@@ -270,8 +270,8 @@ async fn the_rest_of_a_persons_data_goes_with_theirs() {
     assert_eq!(ids(&console, "").await, ["r2"]);
 }
 
-/// Prints how long the first page takes: `cargo test -p tower-agent-durable --test durable --release
-/// -- --ignored --nocapture first_page`.
+/// Prints how long the first page takes: `cargo test -p tower-agent-durable --test durable
+/// --release -- --ignored --nocapture first_page`.
 #[tokio::test]
 #[ignore = "a measurement"]
 async fn the_first_page_of_ten_thousand_runs() {
