@@ -7,7 +7,7 @@ use futures::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tower_agent::callback::after_model;
+use tower_agent::callback::{after_model, before_model};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, BoxError, Effect, Error, ErrorKind, ModelResponse, Request, Tool,
@@ -216,8 +216,10 @@ fn mail(console: &Console) -> Result<Agent, BoxError> {
 fn spender(console: &Console) -> Result<Agent, BoxError> {
     let look = Tool::function("look", "Looks around.", |_: Value| "nothing here");
     let model = ScriptedModel::always(calls("look", json!({}), 25, 140));
+    let brief = before_model(|request| request.add_instructions("Be brief."));
     named("spender", model)
         .tool(look.effect(Effect::Pure))
+        .on_model(brief.named("brief"))
         .global_callbacks(console.watch())
         .global_callbacks(Budget::new(Limits::new().model_calls(6)))
         .build()

@@ -17,6 +17,9 @@ pub(crate) struct Witness {
 /// Placed in a call by a redaction that hides its output from what is outside.
 struct HiddenOutput;
 
+/// Placed in a call by the outermost part of a redaction.
+struct Hiding;
+
 #[cfg(feature = "testing")]
 impl Witness {
     /// Places a witness in a call.
@@ -56,9 +59,18 @@ impl Extensions {
         self.insert(HiddenOutput);
     }
 
-    /// Returns whether the output of this place is hidden from what is outside.
-    pub(crate) fn is_output_hidden(&self) -> bool {
-        self.get::<HiddenOutput>().is_some()
+    /// Notes that something outside hides what leaves this call.
+    ///
+    /// **When:** as [`note_hidden_output`](Self::note_hidden_output), for the outermost part of a
+    /// redaction that has several, or acts on deltas alone. An observer is then told no
+    /// [texts](crate::stream::FieldChange::texts) of what wrappers inside change.
+    pub fn note_hiding(&mut self) {
+        self.insert(Hiding);
+    }
+
+    /// Returns whether something outside hides what leaves this call.
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.get::<Hiding>().is_some() || self.get::<HiddenOutput>().is_some()
     }
 
     /// Notes that a part of the request is hidden from everything inside.

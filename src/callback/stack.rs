@@ -414,7 +414,7 @@ impl InAgent for AgentRequest {
             context: Self::context_mut,
             request: |request| SeenRequest::Agent(request.seen()),
             response: |response| SeenResponse::Agent(response.seen()),
-            hides_output: |request| request.extensions().is_output_hidden(),
+            hides_output: |request| request.extensions().is_hidden(),
         },
     };
 }
@@ -426,7 +426,7 @@ impl InAgent for ModelRequest {
             context: Self::context_mut,
             request: |request| SeenRequest::Model(request.seen()),
             response: |response| SeenResponse::Model(response.seen()),
-            hides_output: |request| request.extensions().is_output_hidden(),
+            hides_output: |request| request.extensions().is_hidden(),
         },
     };
 }
@@ -438,7 +438,7 @@ impl InAgent for ToolRequest {
             context: Self::context_mut,
             request: |request| SeenRequest::Tool(request.seen()),
             response: |response| SeenResponse::Tool(response.seen()),
-            hides_output: |request| request.extensions().is_output_hidden(),
+            hides_output: |request| request.extensions().is_hidden(),
         },
     };
 }

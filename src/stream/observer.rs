@@ -171,7 +171,7 @@ impl Observer {
 
     /// Asks as well for the [texts](super::FieldChange::texts) of what wrappers changed in calls.
     ///
-    /// A wrapper with a [redaction](crate::call::Extensions::note_hidden_output) in it or outside
+    /// A wrapper with a [redaction](crate::call::Extensions::note_hiding) in it or outside
     /// of it is told about without texts: what such a one hides is in what it is given.
     #[must_use]
     pub fn with_texts(mut self) -> Self {

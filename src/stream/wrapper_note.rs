@@ -116,13 +116,15 @@ impl FieldChange {
 
     /// Adds the texts of the field, if it has some.
     pub(crate) fn with_texts(&mut self, texts: Option<[String; 2]>) {
-        self.texts = texts.map(|texts| texts.map(|text| text[..kept(&text)].into()));
+        self.texts = texts.map(|texts| texts.map(|text| beginning(&text).into()));
     }
 }
 
-/// Returns how many bytes of a text are kept.
-fn kept(text: &str) -> usize {
-    text.floor_char_boundary(TEXT)
+/// Returns the beginning of a text that is kept.
+fn beginning(text: &str) -> &str {
+    let mut ends = (0..=TEXT.min(text.len())).rev();
+    let end = ends.find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
 }
 
 /// Returns whether both are clones of one value, or both are none.

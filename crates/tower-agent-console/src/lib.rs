@@ -68,7 +68,7 @@
 //! | the runs' ids, times, agents, turns, calls, tokens, attempts, names of tools, callbacks and layers, decisions and the [reasons](tower_agent::RunContext::because) given for them, which fields of a call they changed and how large these are, kinds of errors, roles that are waited for, who has answered a question about a call | always | every operator |
 //! | the id of the conversation | if the run [has one](tower_agent::context::ConversationId) | every operator |
 //! | the user | with [`user_id`](Console::user_id) | as a hash by every operator, the same for all runs of this console; in the clear by those who [see users](Operator::sees_users) |
-//! | the texts of what callbacks and layers changed, before and afterwards | as messages are, and not where a [redaction](tower_agent::call::Extensions::note_hidden_output) is or is around it | as messages are |
+//! | the texts of what callbacks and layers changed, before and afterwards | as messages are, and not where a [redaction](tower_agent::call::Extensions::note_hiding) is or is around it | as messages are |
 //! | messages, instructions, arguments, results, values of the application's own events and of [notes](tower_agent::RunContext::note), texts of errors | with [`record_content`](Console::record_content), up to 64 KiB a text | operators who [see content](Operator::sees_content) |
 //! | the questions that wait, with what is asked about and whose conversation it is | not here | operators with the [role](Operator::answers_as) of the question |
 //! | who has answered which question, or exported or deleted which runs, when, with which result | the last 10,000 in memory, and each as a line of the program's log | every operator |

@@ -120,6 +120,15 @@ const steps = {
     await has(page.getByLabel("Details").locator("pre"), "[email]");
     assert.doesNotMatch(await page.content(), /jo@example/);
   },
+  "what a callback has changed is marked": async () => {
+    await page.goto(base);
+    await press(runOf("spender").getByRole("link"));
+    await press(call("brief: changed the request's instructions"));
+    const detail = page.getByLabel("Details");
+    await has(detail, "What brief changed");
+    await has(detail.locator("ins"), "Be brief.");
+    await person.look("console-changed");
+  },
   "a mail that is not obeyed": async () => {
     await page.goto(base);
     await press(runOf("mail").getByRole("link"));

@@ -73,6 +73,7 @@ impl Redact {
     /// Reserves the placeholders of a conversation: a resumed run may start with a tool call,
     /// before any model call.
     fn before_agent(&self, request: &mut AgentRequest) -> Result<()> {
+        request.extensions_mut().note_hiding();
         self.in_run(request.context())?.reserve(request.messages());
         Ok(())
     }
@@ -82,6 +83,7 @@ impl Redact {
     fn hide_deltas(&self, request: &mut ModelRequest) -> Result<()> {
         let hider = self.in_run(request.context())?;
         let tools: Arc<[_]> = request.tools().into();
+        request.extensions_mut().note_hiding();
         request.extensions_mut().insert(HidesDeltas(self.clone()));
         request.map_deltas(move || RedactMapper::new(hider.clone(), tools.clone()));
         Ok(())
@@ -150,6 +152,7 @@ impl Redact {
 
     /// Lets approvers read the original arguments of a call.
     fn reveal(&self, request: &mut ToolRequest) -> Result<()> {
+        request.extensions_mut().note_hiding();
         if self.reveals_to.is_empty() {
             return Ok(());
         }
