@@ -100,9 +100,9 @@ const FIND: &str = "\
     WHERE app = $1 AND owner = $2 AND id = $3";
 
 const ENTRIES_AT: &str = "\
-    SELECT c.kind, e.entry FROM tower_agent_conversation_entries e \
+    SELECT c.kind, e.position, e.version, e.entry FROM tower_agent_conversation_entries e \
     JOIN tower_agent_conversations c ON c.row_id = e.conversation \
-    WHERE e.conversation = $1 AND e.version <= $2 \
+    WHERE e.conversation = $1 AND e.version <= $2 AND e.position >= $3 \
     AND (e.replaced_in IS NULL OR e.replaced_in > $2) ORDER BY e.position";
 
 /// A version of a conversation, whose entries do not change whatever the conversation does later.
@@ -127,31 +127,70 @@ impl ConversationVersion {
         }))
     }
 
-    /// Returns the messages of its entries, as JSON.
-    pub(crate) async fn messages(self, database: &dyn Sql) -> Result<Vec<String>, StoreError> {
-        let rows = database.read(ENTRIES_AT, &self.values()).await?;
+    /// Returns the messages of its entries.
+    pub(crate) async fn messages(
+        self,
+        database: &dyn Sql,
+    ) -> Result<Vec<EntryMessage>, StoreError> {
+        let rows = database.read(ENTRIES_AT, &self.values(0)).await?;
         messages(&rows)
+    }
+
+    /// Returns the messages after an entry of an earlier version, or `None` if this version does
+    /// not have that entry and all before it.
+    pub(crate) async fn messages_after(
+        self,
+        database: &dyn Sql,
+        earlier: Self,
+        position: i64,
+    ) -> Result<Option<Vec<EntryMessage>>, StoreError> {
+        if earlier.row_id != self.row_id {
+            return Ok(None);
+        }
+        let rows = database.read(ENTRIES_AT, &self.values(position)).await?;
+        // Entries are only replaced together with all that follow, so the ones before are those of
+        // the earlier version if this one is.
+        let Some((last, new)) = rows.split_first() else {
+            return Ok(None);
+        };
+        let is_known = last.number::<i64>("position")? == position
+            && last.number::<i64>("version")? <= earlier.version;
+        if !is_known {
+            return Ok(None);
+        }
+        messages(new).map(Some)
     }
 
     /// Returns the messages as [`messages`](Self::messages) does, in a transaction.
     pub(crate) async fn messages_in(
         self,
         tx: &mut dyn Transaction,
-    ) -> Result<Vec<String>, StoreError> {
-        let rows = tx.fetch_all(ENTRIES_AT, &self.values()).await?;
+    ) -> Result<Vec<EntryMessage>, StoreError> {
+        let rows = tx.fetch_all(ENTRIES_AT, &self.values(0)).await?;
         messages(&rows)
     }
 
-    fn values(self) -> [Value<'static>; 2] {
-        [self.row_id.into(), self.version.into()]
+    fn values(self, from: i64) -> [Value<'static>; 3] {
+        [self.row_id.into(), self.version.into(), from.into()]
     }
 }
 
+/// The message of an entry.
+pub(crate) struct EntryMessage {
+    /// The position of the entry.
+    pub(crate) position: i64,
+    /// The message, as JSON.
+    pub(crate) text: String,
+}
+
 /// Returns the messages of these entries.
-fn messages(rows: &[Row]) -> Result<Vec<String>, StoreError> {
+fn messages(rows: &[Row]) -> Result<Vec<EntryMessage>, StoreError> {
     let mut messages = Vec::with_capacity(rows.len());
     for row in rows {
-        messages.extend(message_of_entry(row.text("kind")?, row.text("entry")?)?);
+        if let Some(text) = message_of_entry(row.text("kind")?, row.text("entry")?)? {
+            let position = row.number("position")?;
+            messages.push(EntryMessage { position, text });
+        }
     }
     Ok(messages)
 }

@@ -18,7 +18,7 @@ mod sql;
 mod sqlite;
 mod to_end;
 
-pub(crate) use self::conversations::ConversationVersion;
+pub(crate) use self::conversations::{ConversationVersion, EntryMessage};
 #[cfg(feature = "postgres")]
 pub use self::postgres::{Postgres, PostgresOptions};
 pub(crate) use self::sql::{Dialect, Durability, Row, Sql, Transaction, Value, Wait};

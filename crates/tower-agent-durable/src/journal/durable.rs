@@ -13,6 +13,7 @@ use super::error::JournalError;
 use super::fingerprint::Fingerprint;
 use super::intent::Intent;
 use super::journal::{Journal, StepState};
+use super::known_messages::LatestMessages;
 use super::record::{StepOutcome, StepRecord};
 use super::run_service::DurableRunLayer;
 use super::step_id::StepKind;
@@ -34,6 +35,7 @@ pub struct Durable<J> {
     journal: J,
     runs: Arc<Semaphore>,
     version: Option<Arc<str>>,
+    latest: LatestMessages,
 }
 
 impl<J: Journal> Durable<J> {
@@ -44,6 +46,7 @@ impl<J: Journal> Durable<J> {
             journal,
             runs: Arc::new(Semaphore::new(MAX_RUNS)),
             version: None,
+            latest: LatestMessages::default(),
         }
     }
 
@@ -154,6 +157,7 @@ impl<J: Journal> From<Durable<J>> for Bundle {
             journal,
             runs,
             version,
+            latest,
         } = durable;
         // The layers stand around everything else, so that a replayed call skips all of it. The
         // answer to a question stands innermost, since callbacks around the tool must see its
@@ -164,6 +168,7 @@ impl<J: Journal> From<Durable<J>> for Bundle {
                     journal: journal.clone(),
                     runs,
                     version,
+                    latest,
                 },
                 DurableLayer(journal.clone()),
                 DurableLayer(journal),

@@ -8,14 +8,16 @@ use tower_agent_conversations::StoreError;
 /// The length of a hash, in bytes.
 pub(super) const LENGTH: usize = 12;
 
+pub(super) type Hash = [u8; LENGTH];
+
 /// Returns the hash of a part together with the hash before it, as in a chain.
-pub(super) fn hash(part: &impl Serialize, before: &[u8]) -> Result<[u8; LENGTH], StoreError> {
+pub(super) fn hash(part: &impl Serialize, before: &[u8]) -> Result<Hash, StoreError> {
     let json = serde_json::to_vec(part).map_err(StoreError::data)?;
     Ok(hash_of(&json, before))
 }
 
 /// Returns the hash of bytes together with the hash before them.
-pub(super) fn hash_of(bytes: &[u8], before: &[u8]) -> [u8; LENGTH] {
+pub(super) fn hash_of(bytes: &[u8], before: &[u8]) -> Hash {
     let digest = Sha256::new()
         .chain_update(before)
         .chain_update(bytes)

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tower_agent::agent::SavedRequest;
+use tower_agent::message::Messages;
 use tower_agent::{AgentRequest, Request};
 use tower_agent_conversations::{ConversationKey, StoreError};
 
@@ -11,6 +12,7 @@ use super::error::JournalError;
 use super::fingerprint::Fingerprint;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use super::kept_in::KeptIn;
+use super::known_messages::{KnownMessages, LatestMessages};
 use super::open_run::OpenRun;
 use super::run_key::RunKey;
 
@@ -35,6 +37,9 @@ pub struct Input {
     /// The time at which the run received the request, which decides whether its answers are in
     /// time.
     pub at: SystemTime,
+    /// The messages of the request. Only in the process that received it.
+    #[serde(skip)]
+    pub(super) known: Arc<KnownMessages>,
     /// The stored conversation, and the policy that keeps it if one does. Only in the process that
     /// received the request, where a journal in a database may find the messages in it.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -55,30 +60,47 @@ impl Input {
     ///
     /// Fails if the request cannot be written as JSON.
     pub fn new(request: &AgentRequest) -> Result<Self, JournalError> {
+        Self::after(request, &KnownMessages::default())
+    }
+
+    /// Creates the input of a run, and remembers the messages of its conversation for the next one.
+    pub(super) fn following(
+        request: &AgentRequest,
+        latest: &LatestMessages,
+    ) -> Result<Self, JournalError> {
+        let Some(key) = ConversationKey::of(request.context()) else {
+            return Self::new(request);
+        };
+        let input = Self::after(request, &latest.get(key))?;
+        latest.keep(key, input.known.clone());
+        Ok(input)
+    }
+
+    /// Creates the input of a run whose messages may continue those that are known.
+    fn after(request: &AgentRequest, known: &KnownMessages) -> Result<Self, JournalError> {
         let saved = SavedRequest::from(request);
-        let mut data = serde_json::to_value(&saved).map_err(StoreError::data)?;
+        let known = known.followed_by(&saved.checkpoint().messages)?;
+        // The messages, the bulk of a request, are hashed one by one.
+        let head = saved.clone().with_messages(Messages::new());
+        let mut data = serde_json::to_value(&head).map_err(StoreError::data)?;
+        if let Some(Value::Object(checkpoint)) = data.pointer_mut("/checkpoint") {
+            checkpoint.remove("messages");
+        }
         // The same request in a later format is the same request.
         if let Some(Value::Object(head)) = data.pointer_mut("/checkpoint/head") {
             head.remove("version");
         }
-        // The same request can come through another stream, whose messages have other ids, and
-        // again after its agent has minted some.
+        // The same request can come again after its agent has minted ids.
         if let Some(Value::Object(conversation)) = data.pointer_mut("/checkpoint/head/conversation")
         {
             conversation.remove("next_id");
-        }
-        if let Some(Value::Array(messages)) = data.pointer_mut("/checkpoint/messages") {
-            for message in messages.iter_mut().filter_map(Value::as_object_mut) {
-                message.remove("id");
-            }
         }
         // Objects keep the order of their keys if another crate of the program turns that feature
         // on, and then what was removed has changed it.
         data.sort_all_objects();
         let mut fingerprint = Fingerprint::default();
         for (part, value) in parts(&data) {
-            // The checkpoint is the bulk of a request: its parts are hashed one by one, so that an
-            // error can name the part that differs.
+            // Its parts are hashed one by one, so that an error can name the part that differs.
             if part == "checkpoint" {
                 for (part, value) in parts(value) {
                     fingerprint.add(part.to_owned(), value)?;
@@ -86,6 +108,9 @@ impl Input {
             } else {
                 fingerprint.add(part.to_owned(), value)?;
             }
+        }
+        if let Some(hash) = known.hash() {
+            fingerprint.push("messages", hash);
         }
         let context = request.context();
         // The values of a run outlive a call of its agent, so a retry finds the steps of the first
@@ -99,6 +124,7 @@ impl Input {
             fingerprint,
             is_retried,
             at: SystemTime::now(),
+            known: Arc::new(known),
             #[cfg(any(feature = "postgres", feature = "sqlite"))]
             conversation: KeptIn::of(context),
         })

@@ -213,6 +213,7 @@ mod intent;
 mod journal;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod kept_in;
+mod known_messages;
 mod known_run;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod lost_runs;

@@ -12,8 +12,9 @@ use tower_agent::message::Messages;
 use tower_agent_conversations::{ConversationKey, to_json};
 
 use super::error::JournalError;
-use super::fingerprint;
-use crate::database::{ConversationVersion, Dialect, Row, Sql, Transaction};
+use super::fingerprint::{self, Hash};
+use super::known_messages::KnownMessages;
+use crate::database::{ConversationVersion, Dialect, EntryMessage, Row, Sql, Transaction};
 use tower_agent_conversations::StoreError;
 
 const OWN: &str =
@@ -55,6 +56,17 @@ struct SessionPart {
     entries: Vec<Range<usize>>,
 }
 
+/// Where the first messages of a request are in a stored conversation, as this process has found
+/// them last.
+#[derive(Clone, Debug)]
+pub(super) struct StoredMessages {
+    part: SessionPart,
+    /// The position of the last entry.
+    last: i64,
+    /// The hash of the messages.
+    digest: Hash,
+}
+
 impl SessionPart {
     fn has(&self, position: usize) -> bool {
         self.entries.iter().any(|range| range.contains(&position))
@@ -86,30 +98,35 @@ impl SessionPart {
 
 impl RunMessages {
     /// Finds out which messages of a request a session of this database has. Returns where the
-    /// messages are to be, and each as JSON.
+    /// messages are to be, and those that the session does not have, each as JSON.
     ///
     /// Not in the transaction that starts the run: entries of a version do not change.
     pub(super) async fn find(
         database: &dyn Sql,
         messages: &Messages,
+        known: &KnownMessages,
         session: Option<&ConversationKey>,
     ) -> Result<(Self, Vec<String>), JournalError> {
-        let mut texts = Vec::with_capacity(messages.len());
-        for message in messages {
-            texts.push(to_json(message)?);
-        }
-        let mut found = Self {
-            length: texts.len(),
-            digest: digest(&texts),
-            session: None,
+        let key = session.filter(|key| key.check().is_ok() && !messages.is_empty());
+        let stored = match key {
+            Some(key) => find_stored(database, key, messages, known).await?,
+            None => None,
         };
-        let key = session.filter(|key| key.check().is_ok());
-        if let Some(key) = key
-            && !texts.is_empty()
-        {
-            found.session = shared_with(database, key, &texts).await?;
+        let (session, before) = match stored {
+            Some(stored) => (Some(stored.part), stored.digest),
+            None => (None, Hash::default()),
+        };
+        let shared = session.as_ref().map_or(0, SessionPart::length);
+        let mut own = Vec::new();
+        for message in messages.range(shared) {
+            own.push(to_json(message)?);
         }
-        Ok((found, texts))
+        let found = Self {
+            length: messages.len(),
+            digest: fingerprint::digits(&digest_after(before, &own)),
+            session,
+        };
+        Ok((found, own))
     }
 
     /// Returns the number of messages.
@@ -141,10 +158,9 @@ impl RunMessages {
         tx: &mut dyn Transaction,
         dialect: Dialect,
         run: i64,
-        texts: &[String],
+        own: &[String],
     ) -> Result<(), JournalError> {
         let from = self.length_in_session();
-        let own = &texts[from..];
         let first = index(from);
         let earlier = tx.fetch_all(OWN, &[run.into()]).await?;
         let mut same = 0;
@@ -215,15 +231,15 @@ impl RunMessages {
 
     fn collect(
         &self,
-        entries: Vec<String>,
+        entries: Vec<EntryMessage>,
         own: &[Row],
         name: &str,
     ) -> Result<Vec<String>, JournalError> {
         let mut texts = Vec::with_capacity(self.length);
         if let Some(part) = &self.session {
-            for (position, text) in entries.into_iter().enumerate() {
+            for (position, entry) in entries.into_iter().enumerate() {
                 if part.has(position) {
-                    texts.push(text);
+                    texts.push(entry.text);
                 }
             }
             if texts.len() != part.length() {
@@ -265,36 +281,68 @@ pub(super) fn common(messages: &Messages, texts: &[String]) -> Result<usize, Jou
 }
 
 /// Returns the entries of a session that are the first of these messages.
-async fn shared_with(
+///
+/// Looks only at what has come since this process has done so last.
+async fn find_stored(
     database: &dyn Sql,
     key: &ConversationKey,
-    texts: &[String],
-) -> Result<Option<SessionPart>, JournalError> {
+    messages: &Messages,
+    known: &KnownMessages,
+) -> Result<Option<StoredMessages>, JournalError> {
     let Some(conversation) = ConversationVersion::find(database, key).await? else {
         return Ok(None);
     };
-    let mut part = SessionPart {
-        conversation,
-        entries: Vec::new(),
+    let mut stored = StoredMessages {
+        part: SessionPart {
+            conversation,
+            entries: Vec::new(),
+        },
+        last: -1,
+        digest: Hash::default(),
     };
-    let mut texts = texts.iter();
-    let mut next = texts.next();
-    let messages = conversation.messages(database).await?;
-    for (position, text) in messages.iter().enumerate() {
-        if Some(text) == next {
-            part.push(position);
-            next = texts.next();
+    let mut entries = None;
+    if let Some(earlier) = known.stored(messages) {
+        let version = earlier.part.conversation;
+        entries = conversation
+            .messages_after(database, version, earlier.last)
+            .await?;
+        if entries.is_some() {
+            stored = earlier;
+            stored.part.conversation = conversation;
         }
     }
-    Ok(Some(part).filter(|part| !part.entries.is_empty()))
+    let entries = match entries {
+        Some(new) => new,
+        None => conversation.messages(database).await?,
+    };
+    let first = stored.part.entries.last().map_or(0, |range| range.end);
+    let mut new = messages.range(stored.part.length());
+    let mut next = new.next().map(to_json).transpose()?;
+    for (position, entry) in (first..).zip(&entries) {
+        let Some(text) = next.take_if(|text| *text == entry.text) else {
+            continue;
+        };
+        stored.part.push(position);
+        stored.last = entry.position;
+        stored.digest = fingerprint::hash_of(text.as_bytes(), &stored.digest);
+        next = new.next().map(to_json).transpose()?;
+    }
+    let stored = Some(stored).filter(|stored| !stored.part.entries.is_empty());
+    known.note_stored(stored.clone());
+    Ok(stored)
 }
 
 fn digest(texts: &[String]) -> String {
-    let mut hash = [0; fingerprint::LENGTH];
+    fingerprint::digits(&digest_after(Hash::default(), texts))
+}
+
+/// Returns the hash of these messages and of those before them.
+fn digest_after(before: Hash, texts: &[String]) -> Hash {
+    let mut hash = before;
     for text in texts {
         hash = fingerprint::hash_of(text.as_bytes(), &hash);
     }
-    fingerprint::digits(&hash)
+    hash
 }
 
 fn index(position: usize) -> i64 {

@@ -15,6 +15,7 @@ use super::earlier_steps::EarlierSteps;
 use super::error::JournalError;
 use super::input::Input;
 use super::journal::Journal;
+use super::known_messages::LatestMessages;
 use super::open_run::OpenRun;
 use super::run_end::RunEnd;
 use super::steps::Steps;
@@ -27,6 +28,7 @@ pub(super) struct DurableRunLayer<J> {
     /// The runs that may still begin.
     pub(super) runs: Arc<Semaphore>,
     pub(super) version: Option<Arc<str>>,
+    pub(super) latest: LatestMessages,
 }
 
 #[derive(Clone)]
@@ -35,6 +37,7 @@ pub(super) struct RunService<S, J> {
     journal: J,
     runs: Arc<Semaphore>,
     version: Option<Arc<str>>,
+    latest: LatestMessages,
 }
 
 impl<S, J: Journal> Layer<S> for DurableRunLayer<J> {
@@ -46,6 +49,7 @@ impl<S, J: Journal> Layer<S> for DurableRunLayer<J> {
             journal: self.journal.clone(),
             runs: self.runs.clone(),
             version: self.version.clone(),
+            latest: self.latest.clone(),
         }
     }
 }
@@ -78,6 +82,7 @@ where
         journal,
         runs,
         version,
+        latest,
     } = service;
     let context = request.context().clone();
     let is_outermost = !context.path().contains('/');
@@ -100,7 +105,7 @@ where
     }
     let input = Input {
         version,
-        ..Input::new(&request)?
+        ..Input::following(&request, &latest)?
     };
     let run = journal.start(&input).await?;
     if let Some(open) = &open {
@@ -112,7 +117,7 @@ where
     } else {
         EarlierSteps::default()
     };
-    Steps::begin(&context, run.clone(), earlier);
+    Steps::begin(&context, run.clone(), input.known.clone(), earlier);
     let _beats = beats(&journal, &run);
     let outer = request.clone();
     let result = inner

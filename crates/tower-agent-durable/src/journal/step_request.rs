@@ -8,6 +8,7 @@ use tower_agent::{ModelRequest, ModelResponse, Request, Result, RunContext, Tool
 
 use super::error::JournalError;
 use super::fingerprint::{self, Fingerprint, LENGTH};
+use super::known_messages::KnownMessages;
 use super::step_id::StepKind;
 
 /// The name under which a run keeps the hashes of its messages and tools.
@@ -20,7 +21,8 @@ const LATEST: usize = 8;
 pub(super) trait StepRequest: Request<Response: Serialize + DeserializeOwned> {
     fn kind(&self) -> StepKind;
 
-    fn fingerprint(&self) -> Result<Fingerprint>;
+    /// Returns the fingerprint. `known` are the messages of the run's request.
+    fn fingerprint(&self, known: &KnownMessages) -> Result<Fingerprint>;
 
     /// Returns whether the step may be repeated if it did not finish.
     fn may_repeat(&self) -> bool;
@@ -57,7 +59,7 @@ impl StepRequest for ModelRequest {
         StepKind::Model
     }
 
-    fn fingerprint(&self) -> Result<Fingerprint> {
+    fn fingerprint(&self, known: &KnownMessages) -> Result<Fingerprint> {
         let mut fingerprint = Fingerprint::default();
         // A part that most requests do not have is left out: each part is a hash.
         if let Some(instructions) = self.instructions() {
@@ -65,7 +67,7 @@ impl StepRequest for ModelRequest {
                 .add("instructions", &instructions)
                 .map_err(JournalError::from)?;
         }
-        add_messages(self, &mut fingerprint)?;
+        add_messages(self, known, &mut fingerprint)?;
         add_tools(self, &mut fingerprint)?;
         if *self.settings() != Settings::default() {
             fingerprint
@@ -127,7 +129,7 @@ impl StepRequest for ToolRequest {
         StepKind::Tool(self.name().into())
     }
 
-    fn fingerprint(&self) -> Result<Fingerprint> {
+    fn fingerprint(&self, _: &KnownMessages) -> Result<Fingerprint> {
         let mut fingerprint = Fingerprint::default();
         fingerprint
             .add_name("tool", self.name())
@@ -185,18 +187,19 @@ impl StepRequest for ToolRequest {
 
 /// Adds the messages. Each is hashed once in a run, together with those before it, so that one hash
 /// stands for all that came earlier.
-fn add_messages(request: &ModelRequest, fingerprint: &mut Fingerprint) -> Result<()> {
+fn add_messages(
+    request: &ModelRequest,
+    known: &KnownMessages,
+    fingerprint: &mut Fingerprint,
+) -> Result<()> {
     let mut hashes = Vec::new();
     request.write_messages(HASHES, &mut hashes, |index, hashes| {
-        let before = hashes.len().saturating_sub(LENGTH);
         let message = &request.messages()[index];
-        // Without its id, which the model does not receive.
-        let content = (message.role(), message.parts(), message.provider());
-        let hash = fingerprint::hash(&content, &hashes[before..]);
+        let hash = known.hash_at(index, hashes.last_chunk(), message);
         hashes.extend_from_slice(&hash.map_err(JournalError::from)?);
         Ok(())
     })?;
-    let hashes: Vec<_> = hashes.chunks_exact(LENGTH).collect();
+    let (hashes, _) = hashes.as_chunks::<LENGTH>();
     // Each message has a part, so that an error names the one that differs; but a fingerprint of
     // all of them would make the journal grow with the square of the turns. So all but the latest
     // share one hash, in whole blocks, so that another message at the end leaves the names of the

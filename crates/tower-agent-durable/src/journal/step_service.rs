@@ -130,7 +130,7 @@ where
         if let Some(question) = &stored {
             request = request.with_key(question.idempotency_key());
         }
-        let fingerprint = request.fingerprint()?;
+        let fingerprint = request.fingerprint(&steps.known)?;
         let intent = Intent {
             fingerprint,
             is_repeatable: request.may_repeat(),

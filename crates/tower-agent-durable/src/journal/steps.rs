@@ -7,6 +7,7 @@ use tower_agent::RunContext;
 
 use super::earlier_steps::EarlierSteps;
 use super::error::JournalError;
+use super::known_messages::KnownMessages;
 use super::open_run::OpenRun;
 use super::step_id::{StepId, StepKind};
 use crate::lock::lock;
@@ -20,6 +21,8 @@ const TURNS: u32 = 8;
 /// The steps of a run in this process.
 pub(super) struct Steps {
     pub(super) run: OpenRun,
+    /// The messages of the run's request.
+    pub(super) known: Arc<KnownMessages>,
     /// The number of steps that this process has begun.
     begun: AtomicU32,
     seen: Mutex<Seen>,
@@ -36,13 +39,19 @@ struct Seen {
 
 impl Steps {
     /// Begins the steps of a run.
-    pub(super) fn begin(context: &RunContext, run: OpenRun, earlier: EarlierSteps) {
+    pub(super) fn begin(
+        context: &RunContext,
+        run: OpenRun,
+        known: Arc<KnownMessages>,
+        earlier: EarlierSteps,
+    ) {
         let seen = Seen {
             earlier,
             ..Seen::default()
         };
         let steps = Self {
             run,
+            known,
             begun: AtomicU32::new(0),
             seen: Mutex::new(seen),
         };

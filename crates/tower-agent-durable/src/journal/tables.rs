@@ -108,7 +108,7 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
     let running = RunStatus::Running.as_str();
     let conversation = &input.request.checkpoint().messages;
     let stored = input.conversation.as_ref().map(|stored| &stored.key);
-    let (messages, texts) = RunMessages::find(database, conversation, stored).await?;
+    let (messages, own) = RunMessages::find(database, conversation, &input.known, stored).await?;
     let mut tx = database.begin(Wait::Limited, Durability::AtCommit).await?;
     // Creates the row of a new run, and locks the row of a known one until the commit.
     let known = [
@@ -169,7 +169,7 @@ pub(super) async fn start(database: &dyn Sql, input: &Input) -> Result<OpenRun, 
         ];
         tx.execute(ADD_INPUT, &add).await?;
         messages
-            .write(&mut *tx, database.dialect(), id, &texts)
+            .write(&mut *tx, database.dialect(), id, &own)
             .await?;
     }
     tx.commit().await?;
