@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
@@ -16,6 +16,8 @@ pub(super) struct Run {
     pub(super) id: Arc<str>,
     pub(super) state: State,
     pub(super) private_state: State,
+    /// Somebody wants to know which messages the private state was saved with.
+    pub(super) notes_messages: AtomicBool,
     pub(super) values: Arc<Values>,
     /// Cancels the whole run.
     pub(super) token: CancellationToken,
@@ -42,6 +44,7 @@ impl Run {
             id: id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string().into()),
             state: state.unwrap_or_default(),
             private_state: private_state.unwrap_or_default(),
+            notes_messages: AtomicBool::new(false),
             values: earlier
                 .map(|earlier| earlier.values.clone())
                 .unwrap_or_default(),

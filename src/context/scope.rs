@@ -1,5 +1,6 @@
 use std::iter;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::latch::Latch;
 use super::nesting::Nesting;
@@ -206,6 +207,17 @@ impl Scope {
     /// Returns the checkpoint of a running or ended run.
     pub(crate) fn checkpoint(&self, record: &ConversationRecord) -> Checkpoint {
         let private_state = self.private_state_to_save().snapshot();
-        Checkpoint::of(record, self.latch.interrupts(), private_state)
+        let interrupts = self.latch.interrupts();
+        Checkpoint::of(record, interrupts, private_state, self.notes_messages())
+    }
+
+    /// Lets checkpoints of the outermost agent say which messages the private state is saved with.
+    pub(crate) fn note_messages(&self) {
+        self.run.notes_messages.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a checkpoint of this agent says which messages it is saved with.
+    pub(crate) fn notes_messages(&self) -> bool {
+        self.is_outermost() && self.run.notes_messages.load(Ordering::Relaxed)
     }
 }

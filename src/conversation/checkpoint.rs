@@ -7,6 +7,7 @@ use super::interrupt::Interrupt;
 use super::record::ConversationRecord;
 use super::repair::refusal;
 use super::saved::{Head, Saved};
+use super::saved_with;
 use crate::message::{Messages, ToolResult};
 use crate::state::CALLS;
 use crate::version::Version;
@@ -204,9 +205,13 @@ impl Checkpoint {
     pub(crate) fn of(
         record: &ConversationRecord,
         interrupts: Vec<Interrupt>,
-        private_state: Map<String, Value>,
+        mut private_state: Map<String, Value>,
+        notes_messages: bool,
     ) -> Self {
         let Saved { messages, mut head } = record.save();
+        if notes_messages {
+            saved_with::note(&mut private_state, &messages);
+        }
         if interrupts.is_empty() {
             head = head.ended();
         }

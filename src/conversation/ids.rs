@@ -1,8 +1,9 @@
 //! The ids of a conversation's messages.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::message::{IdPart, MessageId, Messages, Role};
+use crate::message::{IdPart, Message, MessageId, Messages, Role};
 
 /// Mints the ids of the conversation's messages.
 #[derive(Debug, Default)]
@@ -12,10 +13,15 @@ pub(super) struct IdMint {
     /// The number of the next one. It only grows, also in later runs of the conversation: an id
     /// that was discarded is not used again.
     pub(super) next: u32,
+    /// Later numbers that messages of the request have, whoever has named these.
+    pub(super) taken: BTreeSet<u32>,
 }
 
 impl IdMint {
     pub(super) fn mint(&mut self) -> MessageId {
+        while self.taken.remove(&self.next) {
+            self.next = self.next.saturating_add(1);
+        }
         let number = self.next;
         self.next = self.next.saturating_add(1);
         // A conversation that no agent has opened is in no stream and in no store.
@@ -29,6 +35,7 @@ impl IdMint {
         if is_first {
             self.pass_over(request);
         }
+        self.note_taken(request);
         // Whoever calls the agent has written them, or has them from an earlier run.
         self.identify(request, |id| id);
         if is_first {
@@ -37,6 +44,14 @@ impl IdMint {
             let length = u32::try_from(request.len()).unwrap_or(u32::MAX);
             self.next = self.next.max(length);
         }
+    }
+
+    /// Notes the numbers of ids that this would mint, and messages of the request have.
+    fn note_taken(&mut self, request: &Messages) {
+        let Some(prefix) = &self.prefix else { return };
+        let ids = request.iter().filter_map(Message::id);
+        let numbers = ids.filter_map(|id| id.number_in(prefix));
+        self.taken = numbers.filter(|number| *number >= self.next).collect();
     }
 
     /// Passes over the numbers of these messages, of a conversation whose next number is unknown.

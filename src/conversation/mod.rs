@@ -53,6 +53,7 @@ mod phase;
 mod record;
 mod repair;
 mod saved;
+pub(crate) mod saved_with;
 mod slot;
 mod step;
 mod transcript;

@@ -250,6 +250,7 @@ impl ConversationRecord {
             ids: IdMint {
                 prefix: None,
                 next: head.next_id,
+                ..IdMint::default()
             },
             head,
             nested,

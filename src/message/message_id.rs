@@ -313,6 +313,17 @@ impl MessageId {
         }
     }
 
+    /// Returns the number of the id in this conversation, if it is of a message there or of a part
+    /// of one.
+    pub(crate) fn number_in(&self, conversation: &str) -> Option<u32> {
+        let end = self.text.strip_prefix(conversation)?;
+        match self.suffix {
+            Suffix::None => Some(leading_number(end.strip_prefix("-m")?)?.0),
+            _ if end.is_empty() => self.number(),
+            _ => None,
+        }
+    }
+
     fn written(&self) -> String {
         // With room for the suffix, and for that of a call.
         let mut text = String::with_capacity(self.text.len() + 40);

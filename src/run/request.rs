@@ -9,7 +9,7 @@ use super::response::AgentResponse;
 use super::seen::SeenAgentRequest;
 use crate::call::{CallKind, Extensions, Origin, Request};
 use crate::context::{Joined, RunCallbacks, RunContext, State};
-use crate::conversation::{Checkpoint, ConversationRecord};
+use crate::conversation::{Checkpoint, ConversationRecord, saved_with};
 use crate::error::{Resolution, Result};
 use crate::message::{Message, Messages};
 use crate::model::Settings;
@@ -220,6 +220,42 @@ impl AgentRequest {
         // An agent that was never called has recorded nothing: the progress is then the request.
         self.record.expect(&self.messages);
         self.context().scope().checkpoint(&self.record)
+    }
+
+    /// Returns how many of the messages, from the first on, are those that the [private
+    /// state](RunContext::private_state) was saved with, and lets the checkpoints of this run say
+    /// the same of theirs: for a callback of the outermost agent that keeps there what it knows
+    /// about messages. 0 if no run before has asked.
+    ///
+    /// An id is not enough to find a message again: whoever chooses the [id of a
+    /// run](Self::with_run_id) can choose one for two conversations, and put a message of one into
+    /// the other. Takes time for each message, here and for each checkpoint.
+    ///
+    /// ```
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::callback::before_agent;
+    /// use tower_agent::{Agent, AgentRequest, AgentResponse, Error};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Hello.")))
+    ///     .on_agent(before_agent(|request| {
+    ///         request.count_saved();
+    ///     }))
+    ///     .build()?;
+    ///
+    /// let first = agent.run("Hi.").await?;
+    /// let request = AgentRequest::resume(first.checkpoint()).with_message("And again.");
+    /// assert_eq!(request.count_saved(), 2);
+    /// let others = first.checkpoint().with_messages(["Hi.".into(), "Bye.".into()]);
+    /// assert_eq!(AgentRequest::resume(others).count_saved(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn count_saved(&self) -> usize {
+        let context = self.context();
+        context.scope().note_messages();
+        saved_with::count(context.private_state(), &self.messages)
     }
 
     /// Sets settings that override the agent's.

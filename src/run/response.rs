@@ -8,7 +8,7 @@ use super::answer_format;
 use super::seen::SeenAgentResponse;
 use crate::call::Origin;
 use crate::context::{RunContext, State};
-use crate::conversation::{Checkpoint, ConversationRecord, Head, OrderedMessages};
+use crate::conversation::{Checkpoint, ConversationRecord, Head, OrderedMessages, saved_with};
 use crate::error::{Error, Interrupt, Result};
 use crate::message::{
     FinishReason, Iter, Message, MessageId, Messages, NoAnswer, Part, Role, ToolCall, Usage,
@@ -43,6 +43,7 @@ pub struct AgentResponse {
 struct SavedParts {
     head: Head,
     private_state: State,
+    notes_messages: bool,
     turn: u64,
 }
 
@@ -52,6 +53,7 @@ impl SavedParts {
         Arc::new(Self {
             head: record.head(),
             private_state: context.scope().private_state_to_save(),
+            notes_messages: context.scope().notes_messages(),
             turn: record.turn(),
         })
     }
@@ -262,6 +264,9 @@ impl AgentResponse {
                 head.conversation = saved.head.clone().ended();
             }
             head.private_state = saved.private_state.snapshot();
+            if saved.notes_messages {
+                saved_with::note(&mut head.private_state, &checkpoint.messages);
+            }
         }
         checkpoint
     }
