@@ -2,6 +2,7 @@
 
 mod devices;
 mod ended;
+mod labels;
 mod layer;
 mod lease;
 mod lost;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use tower_agent::call::Request;
 use tower_agent::callback::{Action, Callback, Outcome, Recovery};
+use tower_agent::context::RunContext;
 use tower_agent::error::{Error, Result};
 use tower_agent::message::{Message, Messages, Role};
 use tower_agent::{AgentRequest, AgentResponse};
@@ -19,6 +20,7 @@ use super::book::Book;
 use super::history::{MessageOrigin, label_of};
 use super::inside::{note_error, note_read};
 use super::label::Label;
+use super::mixed::begin_labels;
 use super::place::{Place, TurnId};
 use super::run::FlowRun;
 use super::settings::{FlowSettings, not_outside, two_guards};
@@ -123,6 +125,9 @@ impl Callback<AgentRequest> for OutermostAgent {
             None => {
                 let mut asked = Asked::of(&self.0, request);
                 asked.is_begun_inside = note_begun_inside(request, &self.0)?;
+                if is_outermost(request.context()) {
+                    begin_labels(request)?;
+                }
                 request.extensions_mut().insert(asked);
             }
         }
@@ -151,6 +156,9 @@ impl Callback<AgentRequest> for OutermostAgent {
         let messages = response.messages();
         if !asked.is_own_answer(messages) && asked.note_others(&book, messages) {
             run.forget_read();
+        }
+        if is_outermost(context) {
+            run.note_answered(messages);
         }
         if !response.interrupts().is_empty() {
             return Ok(Action::Continue);
@@ -192,8 +200,7 @@ impl Callback<AgentRequest> for OutermostAgent {
             return;
         };
         run.end_agent(&context.step_path());
-        let is_outermost = !context.path().contains('/') && context.tool_call_message().is_none();
-        if is_outermost {
+        if is_outermost(context) {
             // A later run does not know that it was written in this one.
             StateLabels::of(context.state(), context, &run, &self.0).end_run();
         }
@@ -206,6 +213,11 @@ impl Callback<AgentRequest> for OutermostAgent {
     fn is_guard(&self) -> bool {
         true
     }
+}
+
+/// Returns whether nothing in the run is around the agent.
+fn is_outermost(context: &RunContext) -> bool {
+    !context.path().contains('/') && context.tool_call_message().is_none()
 }
 
 /// The name of the event about the label of an agent's answer.

@@ -184,9 +184,11 @@ pub fn label_history(request: &AgentRequest, message: &Message, label: Label) ->
             return Err(Error::new(ErrorKind::InvalidRequest, problem));
         }
     };
-    let turn = Turn::new(label, Vec::new());
+    let turn = Turn::new(label.clone(), Vec::new());
     Book::of(request.context()).set_turn(&id, &turn);
-    FlowRun::of(request.context())?.forget_read();
+    let run = FlowRun::of(request.context())?;
+    run.forget_read();
+    run.declare(id, label);
     Ok(())
 }
 

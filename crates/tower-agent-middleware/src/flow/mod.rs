@@ -144,8 +144,10 @@
 //!
 //! Labels and hidden results are kept in the conversation's [private
 //! state](tower_agent::RunContext::private_state), by the ids of messages: they come back with its
-//! [`Checkpoint`](tower_agent::Checkpoint), session or journal. Messages without it have no label,
-//! and what has no label is not trusted.
+//! [`Checkpoint`](tower_agent::Checkpoint), session or journal, for the messages that it was saved
+//! with. Messages without it, and others with their ids, have no label, and what has no label is
+//! not trusted. A program that goes back to an earlier point cuts the messages where a run ended:
+//! a run of which a part is left has no labels.
 
 mod agent;
 mod book;
@@ -158,6 +160,7 @@ mod history;
 mod inside;
 mod label;
 mod meta;
+mod mixed;
 mod model;
 mod place;
 mod pointer;

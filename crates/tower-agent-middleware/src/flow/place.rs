@@ -36,7 +36,7 @@ impl<'a> TurnId<'a> {
         }
     }
 
-    fn into_owned(self) -> TurnId<'static> {
+    pub(super) fn into_owned(self) -> TurnId<'static> {
         match self {
             Self::OfRun {
                 conversation,

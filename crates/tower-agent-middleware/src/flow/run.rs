@@ -10,6 +10,7 @@ use tower_agent::message::{Message, MessageId, Messages};
 use tower_agent::model::ModelRequest;
 
 use super::label::Label;
+use super::place::TurnId;
 use super::sum::Sum;
 use super::widen::Widened;
 use crate::lock::lock;
@@ -31,6 +32,9 @@ pub(super) struct FlowRun {
     /// The tools as the model reads them.
     pub(super) tools: Widened,
     has_declared: AtomicBool,
+    /// The labels that the program has given to messages of the request.
+    declared: Mutex<Vec<(TurnId<'static>, Label)>>,
+    answered: Mutex<Messages>,
 }
 
 /// A tool call that is being made.
@@ -137,6 +141,29 @@ impl FlowRun {
             return None;
         }
         inside.remove(&context.step_path())
+    }
+
+    /// Records the label that the program has given to a message of the request.
+    pub(super) fn declare(&self, id: TurnId<'_>, label: Label) {
+        lock(&self.declared).push((id.into_owned(), label));
+    }
+
+    /// Records the messages of an answer of the outermost agent.
+    pub(super) fn note_answered(&self, messages: &Messages) {
+        *lock(&self.answered) = messages.clone();
+    }
+
+    /// Returns how many of these messages, from the first on, are those of the outermost agent's
+    /// last answer: a layer around it may ask it again.
+    pub(super) fn count_answered(&self, messages: &Messages) -> usize {
+        let answered = lock(&self.answered);
+        let is_same = messages.continues(&answered);
+        if is_same { answered.len() } else { 0 }
+    }
+
+    /// Returns the labels that the program has given to messages of the request.
+    pub(super) fn declared(&self) -> Vec<(TurnId<'static>, Label)> {
+        lock(&self.declared).clone()
     }
 
     /// Forgets the labels of what models have read: one of them has changed.

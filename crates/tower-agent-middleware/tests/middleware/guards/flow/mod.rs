@@ -6,6 +6,7 @@ mod anywhere;
 mod attacks;
 mod composed;
 mod labels;
+mod mixed;
 mod origins;
 mod programs;
 mod questions;
