@@ -131,8 +131,12 @@ impl Callback<AgentRequest> for OutermostAgent {
                 request.extensions_mut().insert(asked);
             }
         }
-        let run = FlowRun::of(request.context())?;
-        run.begin_agent(request.context().step_path(), request.messages());
+        let context = request.context();
+        let run = FlowRun::of(context)?;
+        run.begin_agent(context.step_path(), request.messages());
+        if is_outermost(context) && run.begin_outermost() {
+            StateLabels::of(context.state(), context, &run, &self.0).begin_run();
+        }
         Ok(Action::Continue)
     }
 
@@ -200,7 +204,7 @@ impl Callback<AgentRequest> for OutermostAgent {
             return;
         };
         run.end_agent(&context.step_path());
-        if is_outermost(context) {
+        if is_outermost(context) && run.end_outermost() {
             // A later run does not know that it was written in this one.
             StateLabels::of(context.state(), context, &run, &self.0).end_run();
         }

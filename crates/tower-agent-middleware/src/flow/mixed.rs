@@ -15,8 +15,8 @@ use super::run::FlowRun;
 use super::turn::{Brought, Turn};
 
 /// Leaves labels to the messages of a request with which the conversation was saved or that the run
-/// has answered before, and to those to which the program has given one. Of another message with the id of one of these, nothing is
-/// known.
+/// has answered before, and to those to which the program has given one. Of another message with
+/// the id of one of these, nothing is known.
 pub(super) fn begin_labels(request: &AgentRequest) -> Result<()> {
     let context = request.context();
     let run = FlowRun::of(context)?;

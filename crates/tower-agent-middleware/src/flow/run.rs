@@ -1,7 +1,7 @@
 //! Data that the guard has while a run lasts: no other run needs it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tower_agent::context::{Names, RunContext};
@@ -35,6 +35,8 @@ pub(super) struct FlowRun {
     /// The labels that the program has given to messages of the request.
     declared: Mutex<Vec<(TurnId<'static>, Label)>>,
     answered: Mutex<Messages>,
+    /// How often the outermost agent is at work.
+    outermost: AtomicUsize,
 }
 
 /// A tool call that is being made.
@@ -107,6 +109,21 @@ impl FlowRun {
         if !self.has_declared.swap(true, Ordering::AcqRel) {
             context.names().declare(RUN, references);
         }
+    }
+
+    /// Records that the outermost agent begins. Returns whether it is not at work already: a layer
+    /// around it may ask it twice at the same time.
+    pub(super) fn begin_outermost(&self) -> bool {
+        self.outermost.fetch_add(1, Ordering::AcqRel) == 0
+    }
+
+    /// Records that the outermost agent ends. Returns whether it is not at work any more.
+    pub(super) fn end_outermost(&self) -> bool {
+        let one_less = |count: usize| count.checked_sub(1);
+        let update = (Ordering::AcqRel, Ordering::Acquire);
+        let before = self.outermost.fetch_update(update.0, update.1, one_less);
+        // It may end without having begun, if a callback has answered before.
+        before.unwrap_or(1) == 1
     }
 
     /// Records the conversation of an agent, for those that work for it.

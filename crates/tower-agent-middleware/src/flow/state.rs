@@ -3,6 +3,8 @@
 //! They are kept with a digest of the value: what somebody else has written over it has no label
 //! yet.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower_agent::State;
@@ -14,6 +16,10 @@ use super::settings::FlowSettings;
 
 /// The key of the labels, of the whole run.
 const KEY: &str = "tower_agent.guard.flow state";
+
+/// The key of the digests of the entries that the program has given the run, until that ends. With
+/// it, a checkpoint says that the state may have others that have no label yet.
+const BEGUN: &str = "tower_agent.guard.flow state begun";
 
 /// The knowledge about an entry of the state.
 #[derive(Default, Serialize, Deserialize)]
@@ -130,8 +136,28 @@ impl<'a> StateLabels<'a> {
         self.record(key, Some(&Value::String(whole)), label);
     }
 
+    /// Records what the program has given a run that begins. If the one before it has not ended,
+    /// since its process has died, nobody has said who has written the rest.
+    pub(super) fn begin_run(&self) {
+        let earlier: Option<BTreeMap<String, String>> = self
+            .private
+            .read(BEGUN, |begun| BTreeMap::deserialize(begun?).ok());
+        let mut given = BTreeMap::new();
+        for (key, value) in self.state.snapshot() {
+            let digest = State::digest(&value);
+            let is_given = |earlier: &BTreeMap<_, _>| earlier.get(&key) == Some(&digest);
+            if earlier.as_ref().is_none_or(is_given) {
+                given.insert(key, digest);
+            } else {
+                self.set_unknown(&key, &Label::unknown());
+            }
+        }
+        self.private.set(BEGUN, json!(given));
+    }
+
     /// Records who has written what nobody has said anything about.
     pub(super) fn end_run(&self) {
+        self.private.remove(BEGUN);
         for key in self.state.delta().set.keys() {
             self.set_unknown(key, self.callbacks);
         }

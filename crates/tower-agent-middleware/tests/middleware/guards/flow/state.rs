@@ -305,3 +305,57 @@ async fn a_task_that_is_made_of_the_state_has_its_label() {
         assert_eq!(!log.take().is_empty(), pays, "{writer}");
     }
 }
+
+#[tokio::test]
+async fn what_was_written_as_the_process_died_is_not_trusted() {
+    let by_tool = |ended: &'static str, text: &'static str| {
+        let writes = move |_: Value, call: ToolRequest| async move {
+            if !text.is_empty() {
+                call.context().state().set("found", text);
+            }
+            std::future::pending::<&str>().await
+        };
+        (ended, Tool::function_with("fetch", "", writes), false)
+    };
+    let by_callback = {
+        let waits = async |_: Value, _: ToolRequest| std::future::pending::<&str>().await;
+        ("today", Tool::function_with("fetch", "", waits), true)
+    };
+    for ((ended, fetch, in_callback), pays) in [
+        (by_tool("today", SECRET), false),
+        (by_tool("note", SECRET), false),
+        (by_callback, false),
+        // What had a label before keeps it, and what the program has given stays its own.
+        (by_tool("note", ""), true),
+        (by_tool("today", ""), true),
+    ] {
+        let log = Log::default();
+        let trusting = || with_state().callbacks(Label::trusted());
+        let first_model = script(&[&[ended], &["fetch"]]);
+        let first = assistant(&first_model, &log).tools(state_tools().into_iter().skip(1));
+        let first = first.tool(fetch.effect(Effect::Pure));
+        let first = first.on_model(tower_agent::callback::before_model(move |request| {
+            if in_callback && request.context().iteration() == 1 {
+                request.context().state().set("found", SECRET);
+            }
+        }));
+        let first = first.global_callbacks(trusting()).build().unwrap();
+        let given = State::from_iter([("found".to_owned(), json!("a name"))]);
+        let request = AgentRequest::new("?").with_state(given);
+        let running = request.context().clone();
+        let progress = request.clone();
+        let mut run = Box::pin(first.run(request));
+        // The tools before it yield.
+        while first_model.requests().len() < 2 {
+            assert!(futures::poll!(&mut run).is_pending());
+        }
+        assert!(futures::poll!(&mut run).is_pending());
+        let request = in_another_process(progress.checkpoint(), running.state());
+        let second = script(&[&["recall"]]);
+        let second_agent = assistant(&second, &log).tools(state_tools());
+        let later = second_agent.global_callbacks(trusting()).build().unwrap();
+        later.run(request).await.unwrap();
+        second.assert_done();
+        assert_eq!(!log.take().is_empty(), pays, "{ended} {in_callback}");
+    }
+}
