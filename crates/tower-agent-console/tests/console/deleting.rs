@@ -165,7 +165,7 @@ async fn an_operator_exports_and_deletes_what_they_may() {
     let rows: Vec<_> = audit.iter().rev().collect();
     let told = |row: &&Value| (row["action"].clone(), row["status"].clone());
     assert_eq!(
-        rows.iter().map(|row| told(row)).collect::<Vec<_>>(),
+        rows.iter().map(told).collect::<Vec<_>>(),
         [
             (json!("export"), json!(200)),
             (json!("delete"), json!(200)),

@@ -121,7 +121,7 @@ async fn shows_what_two_processes_do(place: &impl Place<Journal: RunStore + Clon
         let here = listed.iter().filter(|id| own_runs.contains(&&***id));
         assert_eq!(
             here.count(),
-            own_runs.iter().filter(|id| **id != "").count()
+            own_runs.iter().filter(|id| !id.is_empty()).count()
         );
         // The two that have the same id are told apart.
         let mut users = Vec::new();
