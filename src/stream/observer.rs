@@ -169,10 +169,40 @@ impl Observer {
         self
     }
 
-    /// Asks as well for the [texts](super::FieldChange::texts) of what wrappers changed in calls.
+    /// Asks as well for the [texts](super::FieldChange::texts) of what wrappers changed in calls,
+    /// for an observer [with wrappers](Self::with_wrappers).
     ///
-    /// A wrapper with a [redaction](crate::call::Extensions::note_hiding) in it or outside
-    /// of it is told about without texts: what such a one hides is in what it is given.
+    /// A wrapper with a [redaction](crate::call::Extensions::note_hiding) in it or outside of it is
+    /// told about without texts: what such a one hides is in what it is given.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use tower_agent::callback::{Bundle, before_model};
+    /// use tower_agent::stream::{self, EventKind};
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, BoxError};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), BoxError> {
+    /// let (observer, observations) = stream::observer(1024);
+    /// let agent = Agent::builder(ScriptedModel::new([Turn::from_text("It rains.")]))
+    ///     .instructions("Answer.")
+    ///     .on_model(before_model(|request| request.add_instructions("Be brief.")))
+    ///     .global_callbacks(Bundle::new().observer(observer.with_wrappers().with_texts()))
+    ///     .build()?;
+    ///
+    /// agent.run("How is the weather?").await?;
+    /// drop(agent);
+    /// let events: Vec<_> = observations.collect().await;
+    /// let texts = events.iter().find_map(|told| match &told.event.kind {
+    ///     EventKind::Wrapper(note) => note.request.first()?.texts.clone(),
+    ///     _ => None,
+    /// });
+    /// let [before, after] = texts.unwrap();
+    /// assert_eq!((&*before, &*after), ("Answer.", "Answer.\n\nBe brief."));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_texts(mut self) -> Self {
         self.texts = true;

@@ -700,3 +700,81 @@ async fn callbacks_and_layers_give_reasons() {
         .await
         .unwrap();
 }
+
+/// The texts that changed, as an observer is told that asks for them.
+async fn texts(agent: AgentBuilder) -> Vec<(String, Option<[String; 2]>)> {
+    let (observer, mut observations) = observer(64);
+    let observer = observer.with_wrappers().with_texts();
+    let agent = agent.global_callbacks(Bundle::new().observer(observer));
+    agent.build().unwrap().run("Is it?").await.unwrap();
+    let told = told(&mut observations);
+    let notes = told.iter().map(|(_, note)| note);
+    let changes = notes.flat_map(|note| note.request.iter().chain(&note.response));
+    let text = |texts: &[std::sync::Arc<str>; 2]| texts.clone().map(|text| text.to_string());
+    changes
+        .map(|change| (change.field.to_string(), change.texts.as_ref().map(text)))
+        .collect()
+}
+
+#[tokio::test]
+async fn texts_are_told_to_an_observer_that_asks_for_them() {
+    let agent = looks()
+        .instructions("Answer.")
+        .on_model(before_model(|request: &mut ModelRequest| {
+            if request.context().iteration() == 0 {
+                request.add_instructions("Be brief.");
+                request.messages_mut().push(Message::user("Really?"));
+            }
+        }))
+        .on_tool(before_tool(|request: &mut ToolRequest| {
+            request.arguments_mut()["at"] = "sea".into();
+        }))
+        .on_tool(after_tool(|_, _| Action::Respond(ToolResponse::new("sun"))))
+        .on_agent(after_agent(|_, response: &AgentResponse| {
+            Action::Respond(response.clone().with_text("It shines."))
+        }));
+    let of = |before: &str, after: &str| Some([before.to_owned(), after.to_owned()]);
+    let told = texts(agent).await;
+    for (field, texts) in [
+        ("instructions", of("Answer.", "Answer.\n\nBe brief.")),
+        ("messages", of("", "User: Really?\n")),
+        ("arguments", of(r#"{"at":"sky"}"#, r#"{"at":"sea"}"#)),
+        ("value", of("rain", "sun")),
+        ("text", of("It rains.", "It shines.")),
+    ] {
+        assert!(
+            told.contains(&(field.to_owned(), texts)),
+            "{field}: {told:?}"
+        );
+    }
+}
+
+/// What is inside something that hides, or is it, is known by its size alone. What is outside is
+/// told.
+#[tokio::test]
+async fn no_text_is_told_from_inside_something_that_hides() {
+    let writes = |word: &'static str| {
+        before_model(move |request: &mut ModelRequest| request.add_instructions(word))
+    };
+    let says = |word: &'static str| {
+        after_model(move |_, response: &ModelResponse| {
+            Action::Respond(response.clone().with_text(word))
+        })
+    };
+    // A layer between two callbacks makes two bands of them.
+    let agent = answers()
+        .on_model(writes("outside"))
+        .model_layer(TimeoutLayer::new(MINUTE))
+        .on_model(before_model(|request: &mut ModelRequest| {
+            request.extensions_mut().note_hiding();
+        }))
+        .on_model(says("hidden"))
+        .model_layer(TimeoutLayer::new(MINUTE))
+        .on_model(writes("inside"))
+        .on_model(says("secret"));
+    let told = texts(agent).await;
+    let outside = Some(["".to_owned(), "outside".to_owned()]);
+    let with_texts: Vec<_> = told.iter().filter(|(_, texts)| texts.is_some()).collect();
+    assert_eq!(with_texts, [&("instructions".to_owned(), outside)]);
+    assert_eq!(told.len(), 4, "{told:?}");
+}
