@@ -101,9 +101,8 @@ pub const GROWTHS: &[Growth] = &[
     },
     Growth {
         name: "journaled turns of a session",
-        sizes: [10, 40, 160],
-        // A journal writes the messages of each request as JSON, to compare them: 1.70.
-        most: 1.75,
+        sizes: TURNS,
+        most: LINEAR,
         make: journaled_turns,
     },
     Growth {

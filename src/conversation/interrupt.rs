@@ -188,13 +188,16 @@ impl Interrupt {
     /// [these](Self::except).
     ///
     /// ```
+    /// use std::time::SystemTime;
+    ///
     /// use tower_agent::{Interrupt, Resolution};
     ///
     /// let question = Interrupt::new("refund 7", "confirmation").for_others_than(["sam".to_owned()]);
     /// let yes = Resolution::resolved(&question.id, true);
-    /// assert!(question.check(&yes).is_err());
-    /// assert!(question.check(&yes.clone().with_name("sam")).is_err());
-    /// assert!(question.check(&yes.with_name("kim")).is_ok());
+    /// let now = SystemTime::now();
+    /// assert!(question.check(&yes, now).is_err());
+    /// assert!(question.check(&yes.clone().with_name("sam"), now).is_err());
+    /// assert!(question.check(&yes.with_name("kim"), now).is_ok());
     /// ```
     #[must_use]
     pub fn for_others_than(mut self, names: impl IntoIterator<Item = String>) -> Self {
@@ -202,14 +205,19 @@ impl Interrupt {
         self.identified()
     }
 
-    /// Checks an answer before anything runs: whether it fits the
-    /// [schema](Self::response_schema), and whether whoever gives it [may](Self::except). A
-    /// question whose answer is refused stays as it is.
+    /// Checks an answer that comes at this time, before anything runs: whether the time for it is
+    /// [over](Self::with_expiry), whether it fits the [schema](Self::response_schema), and whether
+    /// whoever gives it [may](Self::except). A question whose answer is refused stays as it is.
     ///
-    /// A cancellation has nothing to fit. Neither the party, for which the server has to ask its
-    /// own records, nor the [time](Self::is_late) is looked at.
+    /// When the time is over, only the outcome that the question then has anyway counts, whoever
+    /// says it. A cancellation has nothing to fit. The party is not looked at: the server has to
+    /// ask its own records for it.
+    ///
+    /// Sessions, threads, journals, inboxes and MCP servers ask this one method.
     ///
     /// ```
+    /// use std::time::SystemTime;
+    ///
     /// use serde_json::json;
     /// use tower_agent::{Interrupt, Resolution};
     ///
@@ -217,14 +225,22 @@ impl Interrupt {
     ///     "type": "object", "properties": { "cm": { "type": "number" } }, "required": ["cm"],
     /// }));
     /// let wrong = Resolution::resolved(&question.id, json!({ "cm": "large" }));
-    /// let error = question.check(&wrong).unwrap_err();
+    /// let error = question.check(&wrong, SystemTime::now()).unwrap_err();
     /// assert_eq!(error.to_string(), "the answer does not fit the question: `cm`: invalid type: string");
     /// ```
     ///
     /// # Errors
     ///
-    /// Fails if it does not fit, or is not for this person to give.
-    pub fn check(&self, answer: &Resolution) -> Result<(), AnswerError> {
+    /// Fails if it is too late, does not fit, or is not for this person to give.
+    pub fn check(&self, answer: &Resolution, now: SystemTime) -> Result<(), AnswerError> {
+        if let Some(due) = self.answer_at(now) {
+            let is_due = answer.outcome == due.outcome;
+            return if is_due {
+                Ok(())
+            } else {
+                Err(AnswerError::Late)
+            };
+        }
         let ResolutionOutcome::Resolved(payload) = &answer.outcome else {
             return Ok(());
         };
@@ -262,9 +278,9 @@ impl Interrupt {
     /// raises the interrupt must accept it.
     ///
     /// Sessions, threads, journals and MCP servers refuse a later answer, with
-    /// [`ErrorKind::Expired`](crate::ErrorKind::Expired) or an error of their own, and give the
-    /// outcome to the next run of the conversation. A program that resumes a checkpoint itself asks
-    /// [`is_late`](Self::is_late) and [`answer_at`](Self::answer_at).
+    /// [`AnswerError::Late`] as the reason, and give the outcome to the next run of the
+    /// conversation. A program that resumes a checkpoint itself asks [`check`](Self::check) and
+    /// [`answer_at`](Self::answer_at).
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -279,8 +295,8 @@ impl Interrupt {
     /// let question = Interrupt::new("refund 7", "tool_call").with_expiry(asked_at + hour, no);
     ///
     /// let yes = Resolution::resolved(&question.id, json!({ "approved": true }));
-    /// assert!(!question.is_late(&yes, asked_at));
-    /// assert!(question.is_late(&yes, asked_at + hour));
+    /// assert!(question.check(&yes, asked_at).is_ok());
+    /// assert!(question.check(&yes, asked_at + hour).is_err());
     ///
     /// let no = Resolution::resolved(&question.id, json!({ "approved": false }));
     /// assert_eq!(question.answer_at(asked_at + hour), Some(no));
@@ -309,14 +325,6 @@ impl Interrupt {
             outcome: expiry.outcome.clone(),
         })
     }
-
-    /// Returns whether this answer comes too late at this time: after the
-    /// [expiry](Self::with_expiry), and with another outcome.
-    #[must_use]
-    pub fn is_late(&self, answer: &Resolution, now: SystemTime) -> bool {
-        let due = self.answer_at(now);
-        due.is_some_and(|due| answer.id == due.id && answer.outcome != due.outcome)
-    }
 }
 
 /// Why an answer to an [`Interrupt`] does not count; see [`check`](Interrupt::check).
@@ -324,6 +332,10 @@ impl Interrupt {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum AnswerError {
+    /// The [time](Interrupt::with_expiry) for an answer is over. Go on without it: the next run
+    /// of the conversation has the outcome that the question names.
+    #[error("the time to answer this question is over: go on without an answer")]
+    Late,
     /// It does not fit the [schema](Interrupt::response_schema), for this reason.
     #[error("the answer does not fit the question: {0}")]
     Misfit(String),

@@ -102,6 +102,7 @@ impl Refusal {
     #[must_use]
     pub fn unfit(part: InputPart, error: &AnswerError) -> Self {
         let kind = match error {
+            AnswerError::Late => RefusalKind::Expired,
             AnswerError::Misfit(_) => RefusalKind::Invalid,
             _ => RefusalKind::Forbidden,
         };

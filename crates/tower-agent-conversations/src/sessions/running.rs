@@ -258,10 +258,10 @@ fn check_answers(
         let mut open = loaded.head.interrupts.iter();
         match open.find(|open| open.id == resolution.id) {
             None => return Err(answered(key, &resolution.id)),
-            Some(open) if open.is_late(&resolution, time(since)) => {
-                return Err(expired(key, &resolution.id));
+            Some(open) => {
+                let checked = open.check(&resolution, time(since));
+                checked.map_err(|error| unfit(key, &resolution.id, error))?;
             }
-            Some(open) => open.check(&resolution).map_err(unfit)?,
         }
     }
     Ok(())
@@ -295,12 +295,15 @@ fn in_use(key: &ConversationKey) -> Error {
 }
 
 /// Returns the error for an answer that does not count for its question, which stays open.
-fn unfit(error: AnswerError) -> Error {
+fn unfit(key: &ConversationKey, interrupt: &str, error: AnswerError) -> Error {
     let kind = match error {
+        AnswerError::Late => ErrorKind::Expired,
         AnswerError::Misfit(_) => ErrorKind::InvalidRequest,
         _ => ErrorKind::Denied,
     };
-    Error::new(kind, error.to_string()).with_source(error)
+    let message =
+        format!("the answer to interrupt `{interrupt}` of session `{key}` does not count: {error}");
+    Error::new(kind, message).with_source(error)
 }
 
 fn answered(key: &ConversationKey, interrupt: &str) -> Error {
@@ -309,12 +312,4 @@ fn answered(key: &ConversationKey, interrupt: &str) -> Error {
          has changed, or the conversation has gone on"
     );
     Error::new(ErrorKind::Conflict, message)
-}
-
-fn expired(key: &ConversationKey, interrupt: &str) -> Error {
-    let message = format!(
-        "interrupt `{interrupt}` of session `{key}` has expired: the next request goes on without the \
-         answer"
-    );
-    Error::new(ErrorKind::Expired, message)
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
 use tower_agent::agent::AgentRequest;
-use tower_agent::error::{Resolution, ResolutionOutcome};
+use tower_agent::error::{AnswerError, Resolution, ResolutionOutcome};
 use tower_agent::message::{Message, Part, ToolCall, ToolResult};
 
 use super::account;
@@ -335,11 +335,15 @@ fn answered<M: ClientMessage>(
                     format!("the interrupt `{id}` is for a role that this client does not have");
                 return Err(Refusal::forbidden(InputPart::Answer(index), why));
             }
-            if open.expired(now).is_none() {
-                // Whatever name the answer came with: the server's own counts.
-                let given = open.answered(answer.outcome.clone(), input.roles.name());
-                let checked = open.interrupt.check(&given.answer);
+            // Whatever name the answer came with: the server's own counts.
+            let given = open.answered(answer.outcome.clone(), input.roles.name());
+            let checked = open.interrupt.check(&given.answer, now);
+            // Whoever cancels a question whose time is over goes on without an answer.
+            if is_resolved(answer) || checked != Err(AnswerError::Late) {
                 checked.map_err(|error| Refusal::unfit(InputPart::Answer(index), &error))?;
+            }
+            // One whose time is over has its outcome from the thread.
+            if open.expired(now).is_none() {
                 // A program that could not go on was given an answer before, which counts.
                 let mut earlier = thread.answered.iter();
                 let first = earlier.find(|earlier| *earlier.id == *id);
@@ -349,11 +353,6 @@ fn answered<M: ClientMessage>(
                     return Err(Refusal::new(RefusalKind::NotOpen, part, why));
                 }
                 answered.push(first.cloned().unwrap_or(given));
-            } else if is_resolved(answer) {
-                let why =
-                    format!("the interrupt `{id}` has expired: cancel it, to go on without it");
-                let part = InputPart::Answer(index);
-                return Err(Refusal::new(RefusalKind::Expired, part, why));
             }
             continue;
         }

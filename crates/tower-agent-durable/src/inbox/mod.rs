@@ -12,7 +12,7 @@ use futures_util::stream;
 use tokio::sync::Mutex;
 use tower::ServiceExt;
 use tower_agent::agent::{AgentService, BoxAgent};
-use tower_agent::error::{Error, ErrorKind, Interrupt, Resolution};
+use tower_agent::error::{AnswerError, Error, ErrorKind, Interrupt, Resolution};
 use tower_agent::{AgentRequest, Request};
 use tower_agent_conversations::{
     Accepted, Continuation, ConversationKey, ConversationQuery, Inbox, InputPart, Question,
@@ -198,13 +198,13 @@ impl Inbox for AgentInbox {
             let why = "the question is for a role that its sender does not have";
             return Err(refusal(RefusalKind::Forbidden, why));
         }
-        if asked.answer_at(SystemTime::now()).is_some() {
-            return Err(expired());
-        }
         // Whatever name it came with: the server's own counts.
         answer.by = roles.name().map(str::to_owned);
-        let checked = asked.check(&answer);
+        let now = SystemTime::now();
+        let checked = asked.check(&answer, now);
         checked.map_err(|error| Refusal::unfit(InputPart::Answer(0), &error))?;
+        // The outcome of a question whose time is over is nobody's.
+        let answer = asked.answer_at(now).unwrap_or(answer);
         let request = self.place.request(&key).await;
         let request = request.map_err(|error| broken(&*error))?;
         self.begin(request.with_resolutions([answer])).await
@@ -237,7 +237,6 @@ fn has_expired(open: &[Interrupt]) -> bool {
 /// Returns the refusal of a request that was not accepted.
 fn refused(error: &Error) -> Refusal {
     match error.downcast_ref::<JournalError>() {
-        Some(JournalError::Expired { .. }) => return expired(),
         Some(JournalError::Unfit { why, .. }) => {
             return Refusal::unfit(InputPart::Answer(0), why);
         }
@@ -249,16 +248,13 @@ fn refused(error: &Error) -> Refusal {
         Some(JournalError::OtherRequest { .. } | JournalError::TakenOver { .. }) => return busy(),
         _ => {}
     }
+    if let Some(why) = error.downcast_ref::<AnswerError>() {
+        return Refusal::unfit(InputPart::Answer(0), why);
+    }
     match error.kind() {
-        ErrorKind::Expired => expired(),
         ErrorKind::Conflict => busy(),
         _ => broken(error),
     }
-}
-
-fn expired() -> Refusal {
-    let why = "the time for an answer is over";
-    refusal(RefusalKind::Expired, why)
 }
 
 fn not_open() -> Refusal {

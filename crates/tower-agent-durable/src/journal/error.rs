@@ -94,17 +94,6 @@ pub enum JournalError {
         /// The policy and the key of the conversation, or that the run has none.
         conversation: Box<str>,
     },
-    /// The request answers an interrupt whose time is [over](tower_agent::Interrupt::with_expiry).
-    #[error(
-        "interrupt `{interrupt}` of run `{run}` has expired; take the request that the journal has for \
-         the run, which goes on without the answer"
-    )]
-    Expired {
-        /// The run.
-        run: Arc<str>,
-        /// The interrupt's id.
-        interrupt: String,
-    },
     /// The request answers an interrupt that is not open. Asked anew with another content, such as
     /// other arguments of its call, an interrupt has another id.
     #[error(
@@ -117,8 +106,9 @@ pub enum JournalError {
         /// The interrupt's id.
         interrupt: String,
     },
-    /// The request answers an open interrupt with what does not fit it, or by somebody who may not.
-    #[error("interrupt `{interrupt}` of run `{run}` stays open: {why}")]
+    /// The request answers an open interrupt [too late](AnswerError::Late), with what does not fit
+    /// it, or by somebody who may not. The interrupt stays open.
+    #[error("the answer to interrupt `{interrupt}` of run `{run}` does not count: {why}")]
     Unfit {
         /// The run.
         run: Arc<str>,
@@ -174,7 +164,6 @@ impl JournalError {
             | Self::OtherRequest { .. }
             | Self::EarlierRequest { .. }
             | Self::OtherConversation { .. }
-            | Self::Expired { .. }
             | Self::NotOpen { .. }
             | Self::Unfit { .. }
             | Self::SessionDeleted { .. }

@@ -55,6 +55,12 @@ impl KnownMessages {
         self.hashes.last()
     }
 
+    /// Returns the hashes of these messages, if they are this list.
+    pub(super) fn hashes_of(&self, messages: &Messages) -> Option<&[Hash]> {
+        let is_same = messages.len() == self.messages.len() && messages.continues(&self.messages);
+        is_same.then_some(&*self.hashes)
+    }
+
     /// Returns the hash of a message of this list, or of another one that has it at the same place,
     /// after messages with this hash.
     pub(super) fn hash_at(

@@ -144,14 +144,13 @@ impl KnownRun {
     }
 }
 
-/// Fails if an open interrupt of a run is answered too late, or with an answer that
-/// [does not count](Interrupt::check). For a journal of your own that looks at the answers before a
+/// Fails if an open interrupt of a run is answered with what
+/// [does not count](Interrupt::check) at this time. For a journal of your own that looks at the answers before a
 /// worker starts; [`KnownRun::start`] does it again.
 ///
 /// # Errors
 ///
-/// Fails with [`Expired`](JournalError::Expired) or [`Unfit`](JournalError::Unfit). The interrupt
-/// stays open.
+/// Fails with [`Unfit`](JournalError::Unfit). The interrupt stays open.
 pub fn check_answers(
     run: &Arc<str>,
     open: &[Interrupt],
@@ -162,17 +161,8 @@ pub fn check_answers(
         let Some(asked) = open.iter().find(|open| open.id == answer.id) else {
             continue;
         };
-        if asked.is_late(answer, at) {
-            return Err(JournalError::Expired {
-                run: run.clone(),
-                interrupt: answer.id.clone(),
-            });
-        }
-        // The outcome that the question has without an answer is nobody's to give.
-        if asked.answer_at(at).is_some() {
-            continue;
-        }
-        asked.check(answer).map_err(|why| JournalError::Unfit {
+        let checked = asked.check(answer, at);
+        checked.map_err(|why| JournalError::Unfit {
             run: run.clone(),
             interrupt: answer.id.clone(),
             why,

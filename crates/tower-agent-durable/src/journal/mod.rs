@@ -121,7 +121,7 @@
 //! answer another one of several questions.
 //!
 //! An interrupt with a [time](tower_agent::Interrupt::with_expiry) is answered by the run that
-//! starts within it. A later answer is refused with [`Expired`](JournalError::Expired); the
+//! starts within it. A later answer is refused with [`Unfit`](JournalError::Unfit); the
 //! [request](Runs::request) from the journal then has the outcome that the interrupt names.
 //!
 //! A run id stands for its request. One that differs in anything, such as the text, the settings or

@@ -192,14 +192,20 @@ fn add_messages(
     known: &KnownMessages,
     fingerprint: &mut Fingerprint,
 ) -> Result<()> {
-    let mut hashes = Vec::new();
-    request.write_messages(HASHES, &mut hashes, |index, hashes| {
-        let message = &request.messages()[index];
-        let hash = known.hash_at(index, hashes.last_chunk(), message);
-        hashes.extend_from_slice(&hash.map_err(JournalError::from)?);
-        Ok(())
-    })?;
-    let (hashes, _) = hashes.as_chunks::<LENGTH>();
+    let mut written = Vec::new();
+    let hashes = match known.hashes_of(request.messages()) {
+        // The first call of a run, which in a long conversation is often the only one.
+        Some(hashes) => hashes,
+        None => {
+            request.write_messages(HASHES, &mut written, |index, hashes| {
+                let message = &request.messages()[index];
+                let hash = known.hash_at(index, hashes.last_chunk(), message);
+                hashes.extend_from_slice(&hash.map_err(JournalError::from)?);
+                Ok(())
+            })?;
+            written.as_chunks::<LENGTH>().0
+        }
+    };
     // Each message has a part, so that an error names the one that differs; but a fingerprint of
     // all of them would make the journal grow with the square of the turns. So all but the latest
     // share one hash, in whole blocks, so that another message at the end leaves the names of the

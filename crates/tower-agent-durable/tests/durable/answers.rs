@@ -1,6 +1,9 @@
 //! One question, answered on each way, wherever its run is kept: the tool is called once or not at
 //! all, for the right user, and the question is open for nobody afterwards.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
@@ -9,27 +12,28 @@ use bytes::Bytes;
 use futures::StreamExt;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
+use test_support::store::EndedLeases;
 use tokio::sync::Notify;
 use tower::{Layer, ServiceExt};
 use tower_agent::agent::BoxAgent;
+use tower_agent::callback::{before_agent, before_model};
 use tower_agent::error::ResolutionOutcome;
-use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, Checkpoint, Resolution};
+use tower_agent::{Agent, AgentRequest, Checkpoint, ModelRequest, Resolution, Role};
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_conversations::{
     Continuation, ConversationKey, ConversationQuery, Inbox, InboxService, Inboxes, Question,
     QuestionPage, Refusal, Roles, Session, SessionLayer,
 };
-use tower_agent_durable::journal::{Durable, RunKey, RunQuery, RunStatus};
+use tower_agent_durable::journal::{Durable, RunKey, RunQuery, RunStatus, UnfinishedStep};
 use tower_agent_durable::{AgentInbox, Sqlite};
 
 use crate::kept::{Kept, key};
-use crate::support::answers::{Case, Paid, clerk};
+use crate::support::answers::{Case, Paid, Payment, clerk};
 use crate::support::folder::Folder;
 
 /// The way of an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+pub(crate) enum Way {
     /// The next request of the conversation.
     Request,
     Inbox,
@@ -42,60 +46,140 @@ enum Way {
 }
 
 impl Way {
-    const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 5] = [
         Self::Request,
         Self::Inbox,
         Self::InboxHttp,
         Self::ThreadHttp,
         Self::Runs,
     ];
+
+    /// Returns whether a run that is kept so has this way.
+    pub(crate) fn knows(self, kept: Kept) -> bool {
+        match self {
+            // A thread's run goes on in the thread alone, and one without a journal is in no list.
+            Self::Runs => kept.in_journal() && !kept.in_thread(),
+            Self::ThreadHttp => kept.in_thread(),
+            Self::Request | Self::Inbox | Self::InboxHttp => true,
+        }
+    }
 }
 
-fn run() -> RunKey {
+pub(crate) fn run() -> RunKey {
     RunKey::new("run 1").of("ada")
 }
 
+/// A point at which a process is killed that takes an answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Point {
+    /// It has the answer, and its run has not begun.
+    Given,
+    /// The agent goes on with the answer.
+    Taken,
+    /// The tool is about to pay.
+    Before,
+    /// The tool has paid.
+    After,
+    /// The model is asked with the result.
+    Result,
+}
+
+impl Point {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Given,
+        Self::Taken,
+        Self::Before,
+        Self::After,
+        Self::Result,
+    ];
+}
+
 /// A process.
-struct Program {
-    kept: Kept,
-    case: Case,
-    database: Sqlite,
-    paid: Paid,
+#[derive(Clone)]
+pub(crate) struct Program {
+    pub(crate) kept: Kept,
+    pub(crate) case: Case,
+    pub(crate) database: Sqlite,
+    pub(crate) paid: Paid,
     /// What a callback makes of the amount.
-    factor: i64,
+    pub(crate) factor: i64,
+    /// The file of the payments, which outlives the process.
+    pub(crate) file: Option<PathBuf>,
+    /// The point at which the process stops, to be killed.
+    pub(crate) stops: Option<Point>,
 }
 
 impl Program {
-    fn agent(&self, turns: impl IntoIterator<Item = Turn>) -> Agent {
+    /// Comes to a point, and stays there if the process stops at it.
+    pub(crate) async fn come(&self, point: Point) {
+        if self.stops == Some(point) {
+            println!("\n#stops");
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn pay(self, payment: Payment) {
+        self.come(Point::Before).await;
+        if let Some(file) = &self.file {
+            let file = OpenOptions::new().create(true).append(true).open(file);
+            writeln!(file.unwrap(), "{} {}", payment.0, payment.1).unwrap();
+        }
+        self.paid.lock().unwrap().push(payment);
+        self.come(Point::After).await;
+    }
+
+    pub(crate) fn agent(&self) -> Agent {
         let factor = Arc::new(AtomicI64::new(self.factor));
-        let mut agent = clerk(ScriptedModel::new(turns), self.case, &factor, &self.paid);
+        let [pays, comes, tells] = [(); 3].map(|()| self.clone());
+        let agent = clerk(self.case, &factor, move |payment| pays.clone().pay(payment));
+        let comes = before_agent(move |_: &mut AgentRequest| {
+            let comes = comes.clone();
+            async move {
+                comes.come(Point::Taken).await;
+                Ok(())
+            }
+        });
+        let tells = before_model(move |request: &mut ModelRequest| {
+            let tells = tells.clone();
+            let has_result = request
+                .messages()
+                .iter()
+                .any(|message| message.role() == Role::Tool);
+            async move {
+                if has_result {
+                    tells.come(Point::Result).await;
+                }
+                Ok(())
+            }
+        });
+        let mut agent = agent.on_agent(comes).on_model(tells);
         if self.kept.in_journal() {
             agent = agent.global_callbacks(Durable::new(self.database.clone()));
         }
         agent.build().unwrap()
     }
 
-    /// Returns the agent that goes on.
-    fn next(&self) -> Agent {
-        self.agent([Turn::from_text("It is done.")])
+    /// The process before may have been killed, and then its lease has ended.
+    fn store(&self) -> EndedLeases<Sqlite> {
+        EndedLeases(self.database.clone())
     }
 
-    fn around(&self, agent: Agent) -> BoxAgent {
+    pub(crate) fn around(&self, agent: Agent) -> BoxAgent {
         if self.kept.in_session() {
-            BoxAgent::new(SessionLayer::new(self.database.clone()).layer(agent))
+            BoxAgent::new(SessionLayer::new(self.store()).layer(agent))
         } else {
             BoxAgent::new(agent)
         }
     }
 
-    fn server(&self, agent: Agent) -> AgUi {
+    pub(crate) fn server(&self, agent: Agent) -> AgUi {
         let server = AgUi::builder(agent).name("shop").allow_partial_history();
-        server.threads(self.database.clone()).build()
+        server.threads(self.store()).build()
     }
 
     /// Asks support. Returns where a run without a conversation goes on.
-    async fn ask(&self) -> Checkpoint {
-        let agent = self.agent([Turn::tool("pay", json!({ "cents": 7 }))]);
+    pub(crate) async fn ask(&self) -> Checkpoint {
+        let agent = self.agent();
         if self.kept.in_thread() {
             let input = RunAgentInput::new("1", "r1", [Message::user("m1", "Pay.")]);
             let run = self.server(agent).run_for("ada", input).await.unwrap();
@@ -110,34 +194,38 @@ impl Program {
         asked.checkpoint()
     }
 
-    fn inbox(&self) -> Inboxes {
+    pub(crate) fn inbox(&self) -> Inboxes {
         let inboxes = Inboxes::default();
         if self.kept.in_thread() {
-            inboxes.with(self.server(self.next()))
+            inboxes.with(self.server(self.agent()))
         } else if self.kept.in_session() {
-            let layer = SessionLayer::new(self.database.clone());
-            inboxes.with(AgentInbox::sessions(layer, "shop", self.next()))
+            let layer = SessionLayer::new(self.store());
+            inboxes.with(AgentInbox::sessions(layer, "shop", self.agent()))
         } else {
-            inboxes.with(AgentInbox::runs(self.database.runs(), "clerk", self.next()))
+            inboxes.with(AgentInbox::runs(
+                self.database.runs(),
+                "clerk",
+                self.agent(),
+            ))
         }
     }
 
-    async fn open(&self) -> Vec<Question> {
+    pub(crate) async fn open(&self) -> Vec<Question> {
         let inbox = self.inbox();
         let query = ConversationQuery::new();
-        let support = Roles::new(["support"]);
+        let support = Roles::new(["support", UnfinishedStep::ROLE]);
         inbox.questions(&query, &support).await.unwrap().questions
     }
 
     /// Gives an answer. Returns whether it was taken.
-    async fn answer(&self, way: Way, question: &Question, from: &Checkpoint) -> bool {
+    pub(crate) async fn answer(&self, way: Way, question: &Question, from: &Checkpoint) -> bool {
         let role = match self.case {
             Case::WrongRole => "audit",
             _ => "support",
         };
         let name = self.case.name();
         let roles = Roles::new([role]).named(name);
-        let answer = Resolution::resolved(&*question.id, self.case.decision()).with_name(name);
+        let answer = self.case.answer(&question.id, &question.interrupt);
         match way {
             Way::Inbox => match self
                 .inbox()
@@ -168,10 +256,10 @@ impl Program {
                 is_taken
             }
             Way::ThreadHttp if self.kept.in_thread() => {
-                let server = AgUi::builder(self.next())
+                let server = AgUi::builder(self.agent())
                     .name("shop")
                     .allow_partial_history()
-                    .threads(self.database.clone())
+                    .threads(self.store())
                     .principal(|_| Some("ada"))
                     .roles(move |_| roles.clone())
                     .build();
@@ -184,7 +272,7 @@ impl Program {
             Way::ThreadHttp => false,
             Way::Request if self.kept.in_thread() => {
                 let input = answering(question, &answer);
-                let server = self.server(self.next());
+                let server = self.server(self.agent());
                 match server.run_with_roles("ada", roles, input).await {
                     Ok(run) => {
                         drop(run.collect::<Vec<_>>().await);
@@ -198,7 +286,7 @@ impl Program {
                     Kept::Journal => run().request(AgentRequest::resume(from.clone())),
                     _ => key().request(AgentRequest::default()),
                 };
-                let agent = self.around(self.next());
+                let agent = self.around(self.agent());
                 agent
                     .oneshot(request.with_resolutions([answer]))
                     .await
@@ -213,7 +301,7 @@ impl Program {
                 let Ok(request) = runs.request(&run).await else {
                     return false;
                 };
-                let agent = self.around(self.next());
+                let agent = self.around(self.agent());
                 agent
                     .oneshot(request.with_resolutions([answer]))
                     .await
@@ -291,12 +379,7 @@ async fn a_question_counts_once_on_every_way() {
 }
 
 async fn one(kept: Kept, way: Way, case: Case, is_reopened: bool, what: &str) {
-    // A thread's run goes on in the thread alone, and one without a journal is in no list.
-    let is_known = match way {
-        Way::Runs => kept.in_journal() && !kept.in_thread(),
-        Way::ThreadHttp => kept.in_thread(),
-        Way::Request | Way::Inbox | Way::InboxHttp => true,
-    };
+    let is_known = way.knows(kept);
     let folder = is_reopened.then(|| Folder::new("answers"));
     let open = async || match &folder {
         Some(folder) => Sqlite::open(folder.file("agent.db")).await.unwrap(),
@@ -309,6 +392,8 @@ async fn one(kept: Kept, way: Way, case: Case, is_reopened: bool, what: &str) {
         database,
         paid: paid.clone(),
         factor,
+        file: None,
+        stops: None,
     };
     let database = open().await;
     let first = process(database.clone(), 1);
@@ -336,7 +421,7 @@ async fn one(kept: Kept, way: Way, case: Case, is_reopened: bool, what: &str) {
     let users = paid.lock().unwrap().clone();
     assert_eq!(
         users,
-        vec![("ada".to_owned(), 7); calls],
+        vec![Payment("ada".to_owned(), 7); calls],
         "{what}, taken {is_taken}"
     );
 
@@ -349,14 +434,16 @@ async fn one(kept: Kept, way: Way, case: Case, is_reopened: bool, what: &str) {
     // Whatever is open now is another question, or this one as it was.
     let left = second.open().await;
     match case {
-        Case::Once | Case::Twice | Case::Rejected if is_known || case == Case::Twice => {
+        Case::Once | Case::Twice | Case::Rejected | Case::Due
+            if is_known || case == Case::Twice =>
+        {
             assert!(left.is_empty(), "{what}: {left:?}");
         }
         Case::Changed if is_known && is_taken => {
             assert_eq!(left.len(), 1, "{what}");
             assert_ne!(left[0].id, question.id, "{what}");
         }
-        Case::Own => {
+        Case::Own | Case::Unfit => {
             let left: Vec<_> = left.iter().map(|open| &open.id).collect();
             assert_eq!(left, [&question.id], "{what}");
         }

@@ -13,6 +13,7 @@ mod growth;
 mod inbox;
 mod journal;
 mod kept;
+mod killed_answers;
 mod memory;
 mod paused;
 mod pooler;

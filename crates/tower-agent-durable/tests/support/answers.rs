@@ -1,13 +1,17 @@
 //! One question, and the cases of its answer.
 
+use std::future::{Ready, ready};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tower_agent::callback::before_tool;
-use tower_agent::model::ModelService;
-use tower_agent::{Agent, AgentBuilder, Effect, Request, Tool, ToolRequest};
+use tower_agent::message::ToolCall;
+use tower_agent::{
+    Agent, AgentBuilder, BoxError, Effect, Interrupt, Message, ModelRequest, ModelResponse,
+    Request, Resolution, Tool, ToolRequest,
+};
 use tower_agent_conversations::ConversationKey;
 use tower_agent_durable::journal::RunKey;
 use tower_agent_middleware::approval::{Approval, Decision};
@@ -20,6 +24,10 @@ pub(crate) enum Case {
     Rejected,
     /// Its time was over.
     Late,
+    /// Its time was over, and somebody who may not answer says what the question then names.
+    Due,
+    /// It does not fit the question.
+    Unfit,
     /// The call has had other arguments when it was resumed.
     Changed,
     WrongRole,
@@ -28,11 +36,13 @@ pub(crate) enum Case {
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Once,
         Self::Twice,
         Self::Rejected,
         Self::Late,
+        Self::Due,
+        Self::Unfit,
         Self::Changed,
         Self::WrongRole,
         Self::Own,
@@ -46,17 +56,26 @@ impl Case {
         }
     }
 
-    pub(crate) fn decision(self) -> Decision {
-        match self {
-            Self::Rejected => Decision::reject("no"),
-            _ => Decision::Approve,
-        }
+    /// Returns the answer to a question that is known under this id.
+    pub(crate) fn answer(self, id: &str, question: &Interrupt) -> Resolution {
+        let answer = match self {
+            Self::Rejected => Resolution::resolved(id, Decision::reject("no")),
+            Self::Unfit => Resolution::resolved(id, json!({ "approved": "maybe" })),
+            Self::Due => {
+                let due = question.answer_at(SystemTime::now()).unwrap();
+                let mut answer = Resolution::cancelled(id);
+                answer.outcome = due.outcome;
+                answer
+            }
+            _ => Resolution::resolved(id, Decision::Approve),
+        };
+        answer.with_name(self.name())
     }
 
     /// Returns the name of who answers. `ada` is the user.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Own => "ada",
+            Self::Own | Self::Due => "ada",
             _ => "sam",
         }
     }
@@ -70,18 +89,42 @@ impl Case {
     }
 }
 
-/// The user of each payment, and its amount.
-pub(crate) type Paid = Arc<Mutex<Vec<(String, i64)>>>;
+/// The user of a payment, and its amount.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Payment(pub(crate) String, pub(crate) i64);
 
-/// Returns an agent that pays once somebody else than its user has approved it. A callback
-/// multiplies the amount by the factor.
-pub(crate) fn clerk(
-    model: impl ModelService,
+/// The payments.
+pub(crate) type Paid = Arc<Mutex<Vec<Payment>>>;
+
+/// Returns what pays into a list.
+pub(crate) fn pay_into(paid: &Paid) -> impl Fn(Payment) -> Ready<()> + Send + Sync + 'static {
+    let paid = paid.clone();
+    move |payment| {
+        paid.lock().unwrap().push(payment);
+        ready(())
+    }
+}
+
+/// Returns an agent that pays once somebody else than its user has approved it, and says what has
+/// become of it. A callback multiplies the amount by the factor.
+pub(crate) fn clerk<F>(
     case: Case,
     factor: &Arc<AtomicI64>,
-    paid: &Paid,
-) -> AgentBuilder {
-    let paid = paid.clone();
+    pay: impl Fn(Payment) -> F + Send + Sync + 'static,
+) -> AgentBuilder
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let model = tower::service_fn(|request: ModelRequest| async move {
+        let results = request.messages().iter().flat_map(Message::tool_results);
+        Ok::<_, BoxError>(match results.last() {
+            None => {
+                let call = ToolCall::new("c", "pay", json!({ "cents": 7 }));
+                ModelResponse::from_tool_calls([call])
+            }
+            Some(result) => ModelResponse::from_text(result.text()),
+        })
+    });
     let pay = Tool::function_with(
         "pay",
         "Pays.",
@@ -96,12 +139,15 @@ pub(crate) fn clerk(
                 }
             };
             let cents = arguments["cents"].as_i64().unwrap();
-            paid.lock().unwrap().push((user, cents));
-            std::future::ready("paid")
+            let paid = pay(Payment(user, cents));
+            async move {
+                paid.await;
+                "paid"
+            }
         },
     );
     let time = match case {
-        Case::Late => Duration::ZERO,
+        Case::Late | Case::Due => Duration::ZERO,
         _ => Duration::from_secs(24 * 60 * 60),
     };
     let approval = Approval::of_tools(["pay"])

@@ -4,14 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::SystemTime;
 
-use serde_json::json;
-use tower_agent::message::ToolCall;
-use tower_agent::{
-    Agent, AgentRequest, BoxError, Message, ModelRequest, ModelResponse, Resolution,
-};
+use tower_agent::{Agent, AgentRequest, Resolution};
 use tower_agent_durable::journal::{Durable, Journal, RunEnd, RunKey};
+use tower_agent_middleware::approval::Decision;
 
-use crate::support::answers::{Case, Paid, clerk};
+use crate::support::answers::{Case, Paid, Payment, clerk, pay_into};
 
 /// The agent of a case.
 pub(crate) struct Clerk {
@@ -26,17 +23,7 @@ pub(crate) fn clerks(journal: &impl Journal) -> Vec<Clerk> {
     let all = Case::ALL.into_iter();
     all.map(|case| {
         let (factor, paid) = (Arc::new(AtomicI64::new(1)), Paid::default());
-        let model = tower::service_fn(|request: ModelRequest| async move {
-            let mut results = request.messages().iter().flat_map(Message::tool_results);
-            Ok::<_, BoxError>(match results.next() {
-                None => {
-                    let call = ToolCall::new("c", "pay", json!({ "cents": 7 }));
-                    ModelResponse::from_tool_calls([call])
-                }
-                Some(result) => ModelResponse::from_text(result.text()),
-            })
-        });
-        let agent = clerk(model, case, &factor, &paid)
+        let agent = clerk(case, &factor, pay_into(&paid))
             .name(format!("{case:?}"))
             .global_callbacks(Durable::new(journal.clone()))
             .build()
@@ -63,23 +50,17 @@ impl Clerk {
         let waiting = go_on(&key, Ok(key.request("Pay."))).await.unwrap();
         let question = waiting.interrupts()[0].clone();
         self.factor.store(case.factor(), Ordering::SeqCst);
-        let answer =
-            |name: &str| Resolution::resolved(&*question.id, case.decision()).with_name(name);
-        if case == Case::Once {
-            let misfit = Resolution::resolved(&*question.id, json!({ "approved": "maybe" }));
-            let refused = go_on(&key, Err(vec![misfit.with_name("sam")])).await;
-            let refused = refused.unwrap_err();
-            assert!(refused.contains("does not fit"), "{refused}");
-        }
-        let ended = go_on(&key, Err(vec![answer(case.name())])).await;
+        let answer = case.answer(&question.id, &question);
+        let again = || Resolution::resolved(&*question.id, Decision::Approve).with_name("sam");
+        let ended = go_on(&key, Err(vec![answer])).await;
         // Whoever resumes a run is trusted: it names the sender, who has no roles.
         let calls = case.calls() + usize::from(case == Case::WrongRole);
-        let all = vec![("ada".to_owned(), 7); calls];
+        let all = vec![Payment("ada".to_owned(), 7); calls];
         assert_eq!(paid(), all, "{case:?}: {ended:?}");
         match case {
             Case::Twice => {
                 for _ in 0..2 {
-                    drop(go_on(&key, Err(vec![answer("sam")])).await);
+                    drop(go_on(&key, Err(vec![again()])).await);
                 }
                 assert_eq!(paid().len(), 1);
             }
@@ -89,21 +70,23 @@ impl Clerk {
                 assert_ne!(left[0].id, question.id);
             }
             Case::Late => {
-                assert!(ended.unwrap_err().contains("has expired"));
+                let refused = ended.unwrap_err();
+                assert!(refused.contains("is over"), "{refused}");
                 // It goes on with the outcome that the question names for this.
                 let expired = question.answer_at(SystemTime::now()).unwrap();
                 let ended = go_on(&key, Err(vec![expired])).await.unwrap();
                 assert!(ended.interrupts().is_empty());
                 assert_eq!(paid(), []);
             }
-            Case::Own => {
+            Case::Own | Case::Unfit => {
                 let refused = ended.unwrap_err();
-                assert!(
-                    refused.contains("for somebody else than `ada`"),
-                    "{refused}"
-                );
+                let why = match case {
+                    Case::Own => "for somebody else than `ada`",
+                    _ => "does not fit",
+                };
+                assert!(refused.contains(why), "{refused}");
                 // The question is open as it was.
-                go_on(&key, Err(vec![answer("sam")])).await.unwrap();
+                go_on(&key, Err(vec![again()])).await.unwrap();
                 assert_eq!(paid().len(), 1);
             }
             _ => assert!(ended.unwrap().interrupts().is_empty(), "{case:?}"),

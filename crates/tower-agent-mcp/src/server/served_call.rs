@@ -11,7 +11,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer, ServiceError};
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tower_agent::error::ResolutionOutcome;
+use tower_agent::error::{AnswerError, ResolutionOutcome};
 use tower_agent::{Checkpoint, Interrupt, Resolution};
 
 use super::caller::Sender;
@@ -238,7 +238,7 @@ fn resolutions(
             let resolution = answers::resolution(interrupt, answer);
             // The user who declines gets what has happened anyway.
             let is_answer = resolution.outcome != ResolutionOutcome::Cancelled;
-            if is_answer && interrupt.is_late(&resolution, now) {
+            if is_answer && interrupt.check(&resolution, now) == Err(AnswerError::Late) {
                 return Err(expired(interrupt));
             }
             resolutions.push(resolution);

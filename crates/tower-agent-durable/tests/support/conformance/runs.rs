@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use tower_agent::agent::SavedRequest;
 use tower_agent::callback::{before_agent, before_tool};
+use tower_agent::error::AnswerError;
 use tower_agent::message::{Messages, ToolCall};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
@@ -375,10 +376,10 @@ pub(crate) async fn a_late_answer_is_refused_and_the_next_request_has_the_outcom
     let next = SavedRequest::from(&runs.request("run 1").await.unwrap());
     let late = AgentRequest::from(next.clone()).with_resolutions([yes]);
     let error = agent.run(late).await.unwrap_err();
-    let JournalError::Expired { interrupt, .. } = journal_error(&error) else {
+    let JournalError::Unfit { interrupt, why, .. } = journal_error(&error) else {
         panic!("{error}")
     };
-    assert_eq!(*interrupt, asked[0].id);
+    assert_eq!((interrupt, why), (&asked[0].id, &AnswerError::Late));
     let seen = runs.get("run 1").await.unwrap();
     assert_eq!(seen.status, RunStatus::Waiting);
     // Twice, as after a crash.
@@ -411,7 +412,7 @@ pub(crate) async fn an_answer_that_does_not_count_leaves_the_question_open(
         yes.clone().with_name("ada"),
     ];
     for answer in refused {
-        let why = asked.check(&answer).unwrap_err();
+        let why = asked.check(&answer, SystemTime::now()).unwrap_err();
         let next = runs.request("run 1").await.unwrap();
         let error = agent
             .run(next.with_resolutions([answer]))
