@@ -408,7 +408,7 @@ impl ToolTurn<'_> {
         let answer = ToolAnswer {
             call: call.clone(),
             arguments: match response.changed_arguments() {
-                Some(changed) => Value::clone(changed).into(),
+                Some(changed) => changed.clone().into(),
                 None => call.arguments.clone(),
             },
             declaration: declaration.cloned(),

@@ -24,7 +24,6 @@ pub use self::failure::tell_failure;
 pub use self::reached::Reached;
 pub use self::request::Request;
 pub use self::service::CallService;
-#[cfg(feature = "testing")]
-pub(crate) use self::witness::Witness;
+pub use self::witness::Witness;
 pub use crate::call_kind::{CallKind, Origin};
 pub use crate::context::Extensions;

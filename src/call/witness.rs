@@ -1,17 +1,33 @@
 //! Data that a redaction and a recording of the same call exchange.
 
-#[cfg(feature = "testing")]
 use std::sync::Arc;
-#[cfg(feature = "testing")]
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::context::Extensions;
 
-/// Placed in a call by a recording, for a redaction inside it.
-#[cfg(feature = "testing")]
-#[derive(Clone, Default)]
-pub(crate) struct Witness {
+/// Tells what keeps the texts of calls, such as a [recording], whether a redaction is in its way.
+///
+/// Something that keeps a request sees what a redaction inside hides from everything further in,
+/// and something inside a redaction sees what that hides from the rest of the run. Neither is to
+/// write it to a file.
+///
+/// ```
+/// use tower_agent::ModelRequest;
+/// use tower_agent::call::Witness;
+///
+/// let mut request = ModelRequest::new([]);
+/// let witness = Witness::enter(request.extensions_mut());
+/// assert!(!witness.is_input_hidden_inside());
+/// request.extensions().note_hidden_input(); // as a redaction does
+/// assert!(witness.is_input_hidden_inside());
+/// ```
+///
+/// [recording]: https://docs.rs/tower-agent/latest/tower_agent/testing/recording
+#[derive(Clone, Debug, Default)]
+pub struct Witness {
     input_hidden: Arc<AtomicBool>,
+    /// That of something further outside.
+    outside: Option<Arc<Self>>,
 }
 
 /// Placed in a call by a redaction that hides its output from what is outside.
@@ -20,22 +36,29 @@ struct HiddenOutput;
 /// Placed in a call by the outermost part of a redaction.
 struct Hiding;
 
-#[cfg(feature = "testing")]
 impl Witness {
-    /// Places a witness in a call.
-    pub(crate) fn enter(extensions: &mut Extensions) -> Self {
-        let witness = Self::default();
+    /// Places a witness in a call, for a redaction inside.
+    pub fn enter(extensions: &mut Extensions) -> Self {
+        let outside = extensions.get::<Self>().cloned().map(Arc::new);
+        let witness = Self {
+            outside,
+            ..Self::default()
+        };
         extensions.insert(witness.clone());
         witness
     }
 
-    /// Returns whether a redaction inside has hidden a part of the request.
-    pub(crate) fn is_input_hidden_inside(&self) -> bool {
+    /// Returns whether a redaction inside has [hidden](Extensions::note_hidden_input) a part of the
+    /// request. It is known once the call has ended.
+    #[must_use]
+    pub fn is_input_hidden_inside(&self) -> bool {
         self.input_hidden.load(Ordering::Acquire)
     }
 
-    /// Returns whether a redaction outside hides the output of this place.
-    pub(crate) fn is_inside_redaction(extensions: &Extensions) -> bool {
+    /// Returns whether a redaction outside [hides](Extensions::note_hidden_output) the output of
+    /// this place.
+    #[must_use]
+    pub fn is_inside_redaction(extensions: &Extensions) -> bool {
         extensions.get::<HiddenOutput>().is_some()
     }
 }
@@ -79,10 +102,11 @@ impl Extensions {
     /// [recording](crate::testing::recording) outside, which has seen the text, then fails rather
     /// than writing it to a file.
     pub fn note_hidden_input(&self) {
-        #[cfg(feature = "testing")]
         // Shared with the recording outside: this request may be a clone of the one that it has.
-        if let Some(witness) = self.get::<Witness>() {
+        let mut seen = self.get::<Witness>();
+        while let Some(witness) = seen {
             witness.input_hidden.store(true, Ordering::Release);
+            seen = witness.outside.as_deref();
         }
     }
 }

@@ -125,6 +125,14 @@ impl CheckpointHead {
         self.private_state.retain(|key, _| !key.starts_with(CALLS));
         self
     }
+
+    /// Removes the private state: for what keeps a conversation where only its words may stand. A
+    /// run that resumes from there asks again what was answered.
+    #[must_use]
+    pub fn without_private_state(mut self) -> Self {
+        self.private_state.clear();
+        self
+    }
 }
 
 impl Checkpoint {

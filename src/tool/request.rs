@@ -344,7 +344,7 @@ impl Request for ToolRequest {
         }
         // The arguments that the tool received are those of the innermost band, also where an outer
         // `after` replaces the response.
-        let inner = replaced.and_then(|response| response.changed_arguments().cloned());
+        let inner = replaced.and_then(ToolResponse::shared_arguments);
         response.note_arguments(inner.or_else(|| self.arguments.clone()));
     }
 }

@@ -127,10 +127,16 @@ impl ToolResponse {
         self.origin
     }
 
-    /// Returns the arguments as changed by callbacks, or `None` if the tool received the model's
-    /// own.
-    pub(crate) fn changed_arguments(&self) -> Option<&Arc<Value>> {
-        self.arguments.as_ref()
+    /// Returns the arguments that the tool received, as callbacks have changed them, or `None` if it
+    /// received the model's own.
+    #[must_use]
+    pub fn changed_arguments(&self) -> Option<&Value> {
+        self.arguments.as_deref()
+    }
+
+    /// Returns those arguments, shared.
+    pub(super) fn shared_arguments(&self) -> Option<Arc<Value>> {
+        self.arguments.clone()
     }
 
     /// Records the changed arguments. The band nearest to the tool wins.

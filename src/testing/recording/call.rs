@@ -3,6 +3,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::call::Request;
+
 /// A call as data: what it is, and its request.
 ///
 /// Calls are matched by their kind and path, and then by their request.
@@ -17,7 +19,7 @@ pub struct RecordedCall {
 }
 
 /// A call without its request, as errors name it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Site {
     /// The kind of call.
@@ -49,6 +51,18 @@ impl RecordedCall {
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.site.name = Some(name.into());
         self
+    }
+}
+
+impl Site {
+    /// Returns the site of a call, as the layer names it.
+    #[must_use]
+    pub fn of<R: Request>(request: &R) -> Self {
+        Self {
+            kind: R::CALL.to_string(),
+            name: request.name().map(str::to_owned),
+            path: request.context().call_path(),
+        }
     }
 }
 

@@ -64,20 +64,27 @@ pub(super) fn read(path: &Path) -> Result<Vec<RecordingEntry>, RecordingError> {
 
 /// Writes the file beside its place and then moves it there, so that it is never half written.
 pub(super) fn write(path: &Path, calls: Vec<RecordingEntry>) -> Result<(), RecordingError> {
-    let file = RecordingFile {
-        tower_agent_recording: VERSION,
-        calls,
-    };
-    replace(path, &file).map_err(|error| RecordingError::Write {
+    let text = text(calls).map_err(io::Error::from);
+    let written = text.and_then(|text| replace(path, &text));
+    written.map_err(|error| RecordingError::Write {
         path: path.to_owned(),
         source: Arc::new(error),
     })
 }
 
-fn replace(path: &Path, file: &RecordingFile) -> io::Result<()> {
-    let mut text = serde_json::to_vec_pretty(file).map_err(io::Error::from)?;
+/// Returns the text of the file.
+pub(super) fn text(calls: Vec<RecordingEntry>) -> serde_json::Result<String> {
+    let file = RecordingFile {
+        tower_agent_recording: VERSION,
+        calls,
+    };
+    let mut text = serde_json::to_string_pretty(&file)?;
     // A recording is committed beside its test, where editors and diffs expect a last line break.
-    text.push(b'\n');
+    text.push('\n');
+    Ok(text)
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
@@ -86,7 +93,7 @@ fn replace(path: &Path, file: &RecordingFile) -> io::Result<()> {
     }
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}.tmp", uuid::Uuid::new_v4()));
-    let done = put(beside.as_ref(), &text).and_then(|()| fs::rename(&beside, path));
+    let done = put(beside.as_ref(), text.as_bytes()).and_then(|()| fs::rename(&beside, path));
     if done.is_err() {
         // The first error is the one to report.
         drop(fs::remove_file(&beside));

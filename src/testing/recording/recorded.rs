@@ -14,7 +14,7 @@ use tower_layer::Layer;
 use super::call::{RecordedCall, Site};
 use super::error::RecordingError;
 use super::recordable::Recordable;
-use super::recording::{CallStart, OpenCall, Recording};
+use super::recording::{self, CallStart, OpenCall, Recording};
 use super::tape::{self, Tape, Track};
 use crate::call::{CallKind, Extensions, Request, Witness};
 use crate::context::RunContext;
@@ -103,11 +103,7 @@ fn begin<R: Recordable>(
     recording: &Recording,
     request: &mut R,
 ) -> Result<(Site, CallStart), RecordingError> {
-    let site = Site {
-        kind: R::CALL.to_string(),
-        name: request.name().map(str::to_owned),
-        path: request.context().call_path(),
-    };
+    let site = Site::of(request);
     // A replay writes nothing, so nothing can leak.
     let is_inside = !recording.is_replay()
         && extensions(request).is_some_and(|extensions| Witness::is_inside_redaction(extensions));
@@ -171,30 +167,19 @@ impl Running {
         let Some(open) = self.open.take() else {
             return Ok(());
         };
-        let outcome = self.outcome(result);
-        open.end(outcome.map_err(|fault| self.recording.fail(fault))?.into());
-        Ok(())
+        self.end(open, result)
+            .map_err(|fault| self.recording.fail(fault).into())
     }
 
-    fn outcome<T: Serialize>(
-        &self,
-        result: &Result<T>,
-    ) -> Result<Map<String, Value>, RecordingError> {
+    fn end<T: Serialize>(&self, open: OpenCall, result: &Result<T>) -> Result<(), RecordingError> {
         let witness = self.witness.as_ref();
         if witness.is_some_and(Witness::is_input_hidden_inside) {
             let call = self.site.clone();
             return Err(RecordingError::Unredacted { call });
         }
-        let ended = match result {
-            Ok(response) => serde_json::to_value(response).map(|response| ("response", response)),
-            Err(error) => serde_json::to_value(error).map(|error| ("error", error)),
-        };
-        let whole = ended.and_then(|(end, value)| {
-            let mut outcome = self.so_far()?;
-            outcome.insert(end.into(), without_id(value));
-            Ok(outcome)
-        });
-        whole.map_err(|error| RecordingError::data(&self.site, &error))
+        let so_far = self.so_far();
+        let so_far = so_far.map_err(|error| RecordingError::data(&self.site, &error))?;
+        open.end_after(so_far, result)
     }
 
     /// Returns what there is however the call ends.
@@ -204,19 +189,10 @@ impl Running {
             outcome.insert("stream".into(), serde_json::to_value(tape.tracks())?);
         }
         if let Some(used) = self.meter.as_ref().and_then(Meter::used) {
-            outcome.insert("usage".into(), serde_json::to_value(used)?);
+            outcome.extend(recording::used(used)?);
         }
         Ok(outcome)
     }
-}
-
-/// Returns a response without the id of its message: the run that replays it mints one, and a file
-/// that is recorded again stays the same.
-fn without_id(mut response: Value) -> Value {
-    if let Some(Value::Object(message)) = response.get_mut("message") {
-        message.remove("id");
-    }
-    response
 }
 
 impl Drop for Running {

@@ -2,14 +2,17 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
-use super::call::RecordedCall;
+use super::call::{RecordedCall, Site};
 use super::difference::Difference;
 use super::error::RecordingError;
 use super::file::{self, RecordingEntry};
 use crate::call::CallKind;
+use crate::error::Result as CallResult;
 use crate::lock::lock;
+use crate::message::Usage;
 
 /// Calls in a file: recorded, or replayed in the place of the service.
 ///
@@ -34,6 +37,15 @@ struct RecordingState {
 }
 
 impl RecordingState {
+    /// Returns some of the calls, with their numbers.
+    fn numbered(&self, is_meant: impl Fn(&RecordingEntry) -> bool) -> Vec<(usize, Site)> {
+        let entries = self.calls.iter().enumerate();
+        let meant = entries.filter(|(_, entry)| is_meant(entry));
+        meant
+            .map(|(at, entry)| (at + 1, entry.call.site.clone()))
+            .collect()
+    }
+
     /// Nothing inside a replayed tool call is called: not the agent that the tool may be.
     fn leave_out_calls_in(&mut self, call: &RecordedCall) {
         let tool = CallKind::Tool.to_string();
@@ -126,32 +138,44 @@ impl Recording {
             return Err(fault.clone());
         }
         let path = self.shared.path.clone();
-        let numbered = |is_left: fn(&RecordingEntry) -> bool| {
-            let entries = state
-                .calls
-                .iter()
-                .enumerate()
-                .filter(|(_, entry)| is_left(entry));
-            entries
-                .map(|(at, entry)| (at + 1, entry.call.site.clone()))
-                .collect::<Vec<_>>()
-        };
         if self.is_replay() {
-            let calls = numbered(|entry| !entry.is_used && !entry.is_dropped());
+            let calls = state.numbered(|entry| !entry.is_used && !entry.is_dropped());
             return if calls.is_empty() {
                 Ok(())
             } else {
                 Err(RecordingError::Unused { path, calls })
             };
         }
-        let calls = numbered(|entry| entry.is_running);
-        if !calls.is_empty() {
-            return Err(RecordingError::Running { path, calls });
-        }
-        let recorded = state.calls.clone();
         // Not held while a file is written.
         drop(state);
-        file::write(&path, recorded)
+        file::write(&path, self.ended()?)
+    }
+
+    /// Returns the text of the file, for what keeps it elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a call is still running, or has failed to be recorded.
+    pub fn text(&self) -> Result<String, RecordingError> {
+        if let Some(fault) = &lock(&self.shared.state).fault {
+            return Err(fault.clone());
+        }
+        let path = self.shared.path.clone();
+        file::text(self.ended()?).map_err(|error| RecordingError::Format {
+            path,
+            reason: error.to_string(),
+        })
+    }
+
+    /// Returns all calls, which have ended.
+    fn ended(&self) -> Result<Vec<RecordingEntry>, RecordingError> {
+        let state = lock(&self.shared.state);
+        let calls = state.numbered(|entry| entry.is_running);
+        if !calls.is_empty() {
+            let path = self.shared.path.clone();
+            return Err(RecordingError::Running { path, calls });
+        }
+        Ok(state.calls.clone())
     }
 
     /// Starts a call, for a layer of your own around calls that are not a
@@ -258,6 +282,21 @@ impl Recording {
     }
 }
 
+/// Returns the part of an outcome that says which tokens a replay adds to the run.
+pub(super) fn used(usage: Usage) -> serde_json::Result<Map<String, Value>> {
+    let usage = serde_json::to_value(usage)?;
+    Ok(Map::from_iter([("usage".to_owned(), usage)]))
+}
+
+/// Returns a response without the id of its message: the run that replays it mints one, and a file
+/// that is recorded again stays the same.
+fn without_id(mut response: Value) -> Value {
+    if let Some(Value::Object(message)) = response.get_mut("message") {
+        message.remove("id");
+    }
+    response
+}
+
 /// Returns the request as a reader of the file sees it.
 fn as_read(call: &RecordedCall) -> Result<Value, RecordingError> {
     let text = serde_json::to_string(&call.request);
@@ -286,8 +325,53 @@ impl OpenCall {
         self.close(outcome);
     }
 
+    /// Ends a model or tool call with its result, as the layer does. `used` are the tokens that
+    /// were used inside the call beside those that the response has itself, such as those of
+    /// attempts that failed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the result cannot be serialised. The call is then recorded as dropped.
+    pub fn end_with<T: Serialize>(
+        self,
+        result: &CallResult<T>,
+        used: Usage,
+    ) -> Result<(), RecordingError> {
+        let so_far = if used == Usage::default() {
+            Ok(Map::new())
+        } else {
+            self::used(used)
+        };
+        let so_far = so_far.map_err(|error| RecordingError::data(&self.site(), &error))?;
+        self.end_after(so_far, result)
+    }
+
+    /// Ends the call with its result, after what there is however it ends.
+    pub(super) fn end_after<T: Serialize>(
+        self,
+        mut outcome: Map<String, Value>,
+        result: &CallResult<T>,
+    ) -> Result<(), RecordingError> {
+        let ended = match result {
+            Ok(response) => serde_json::to_value(response).map(|response| ("response", response)),
+            Err(error) => serde_json::to_value(error).map(|error| ("error", error)),
+        };
+        let (end, value) = ended.map_err(|error| RecordingError::data(&self.site(), &error))?;
+        outcome.insert(end.into(), without_id(value));
+        self.end(outcome.into());
+        Ok(())
+    }
+
+    /// Returns which call it is.
+    fn site(&self) -> Site {
+        let state = self.recording.as_ref();
+        let state = state.map(|recording| lock(&recording.shared.state));
+        let entry = state.as_ref().and_then(|state| state.calls.get(self.index));
+        entry.map_or_else(Site::default, |entry| entry.call.site.clone())
+    }
+
     /// Ends the call without a response, after output that it may have shown.
-    pub fn end_dropped(mut self, mut outcome: serde_json::Map<String, Value>) {
+    pub fn end_dropped(mut self, mut outcome: Map<String, Value>) {
         outcome.insert("dropped".into(), true.into());
         self.close(outcome.into());
     }
