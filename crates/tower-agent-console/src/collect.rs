@@ -11,6 +11,7 @@ use futures_util::Stream;
 use tokio::sync::watch;
 use tower_agent::stream::{self, Observation, Observations, Observer};
 
+use crate::kept::Roots;
 use crate::lock::lock;
 use crate::note::Note;
 use crate::store::Store;
@@ -28,6 +29,7 @@ const REST: Duration = Duration::from_millis(50);
 pub(crate) struct Tap {
     notes: Mutex<Notes>,
     calls: AtomicU64,
+    pub(crate) roots: Roots,
     /// Nobody has the console any more.
     is_closed: AtomicBool,
     reader: OnceLock<Thread>,
@@ -58,13 +60,15 @@ impl Tap {
             notes.dropped += 1;
             return;
         }
-        let content = note.content_len();
-        if notes.content + content > WAITING_CONTENT {
-            notes.dropped += 1;
-            note.drop_content();
-        } else {
-            notes.content += content;
+        let room = WAITING_CONTENT.saturating_sub(notes.content);
+        // What is whole goes first: of that nothing is cut.
+        for leave_out in [Note::drop_kept, Note::drop_content] {
+            if note.content_len() > room {
+                notes.dropped += 1;
+                leave_out(&mut note);
+            }
         }
+        notes.content += note.content_len();
         notes.waiting.push(note);
         let is_first = notes.waiting.len() == 1;
         drop(notes);
@@ -135,6 +139,7 @@ impl Collector {
         let tap = Arc::new(Tap {
             notes: Mutex::default(),
             calls: AtomicU64::new(0),
+            roots: Roots::default(),
             is_closed: AtomicBool::new(false),
             reader: OnceLock::new(),
         });

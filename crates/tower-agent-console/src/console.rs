@@ -11,6 +11,7 @@ use tower_agent::{Agent, RunContext};
 #[cfg(feature = "inbox")]
 use tower_agent_conversations::Inbox;
 
+use crate::audit::Audit;
 use crate::collect::Collector;
 use crate::database::{Database, address, key_of, without_nul};
 use crate::lock::lock;
@@ -53,7 +54,7 @@ pub(crate) struct Inner {
     /// The key of the hashes of users.
     key: [u8; 16],
     pub(crate) agents: Mutex<Vec<Explanation>>,
-    pub(crate) audit: crate::audit::Audit,
+    pub(crate) audit: Audit,
 }
 
 impl Console {
@@ -70,7 +71,7 @@ impl Console {
                 epoch,
                 key: *uuid::Uuid::new_v4().as_bytes(),
                 agents: Mutex::default(),
-                audit: Default::default(),
+                audit: Audit::default(),
             }),
             has_content: false,
             user: None,
@@ -118,7 +119,8 @@ impl Console {
     }
 
     /// Sets the bytes that runs may take, as they are estimated; the oldest go first. A run that
-    /// needs more alone keeps its rows, and loses its texts in memory. Defaults to 64 MiB.
+    /// needs more alone keeps its rows, and loses in memory its texts, and before them what a fork
+    /// and a recording are made of. Defaults to 64 MiB.
     #[must_use]
     pub fn max_bytes(self, bytes: usize) -> Self {
         lock(&self.inner.collector.store).limits.bytes = bytes;
@@ -199,6 +201,7 @@ impl Console {
             tap: collector.tap.clone(),
             has_content: self.has_content,
             user: self.user.clone(),
+            nowhere: RunContext::default(),
         }));
         let mut observer = collector.observer.clone().with_wrappers();
         if self.has_content {

@@ -138,12 +138,21 @@ pub(crate) fn of_request(request: &ModelRequest, is_first: bool) -> Box<str> {
     shown.to_string().into()
 }
 
-fn new_messages(messages: &Messages, is_first: bool) -> impl Iterator<Item = &Message> {
+/// Returns the messages since the model's last one, or all of them.
+pub(crate) fn new_messages(messages: &Messages, is_first: bool) -> impl Iterator<Item = &Message> {
     let is_answer = |message: &Message| message.role() == Role::Assistant;
     let mut answers = messages.iter().enumerate().rev();
     let answer = answers.find(|(_, message)| is_answer(message));
     let start = answer.map_or(0, |(index, _)| index + 1);
     messages.range(if is_first { 0 } else { start })
+}
+
+/// Returns the memory that parts take, about, in bytes.
+pub(crate) fn weight(parts: &[Part]) -> usize {
+    let mut written = Beginning::default();
+    // What cannot be written has been counted until there.
+    drop(serde_json::to_writer(&mut written, parts));
+    written.len
 }
 
 /// Returns the message that a model has answered with.

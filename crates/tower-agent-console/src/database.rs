@@ -255,7 +255,7 @@ fn stored(run: &Run, key: StoredKey) -> StoredRun {
     let summary = &run.summary;
     let entries = run.entries.iter().map(|entry| StoredEntry {
         entry: json!(ShownEntry::from(entry)).to_string(),
-        texts: (entry.content.len() > 0).then(|| entry.content.json().to_string()),
+        texts: (entry.content.texts_len() > 0).then(|| entry.content.json().to_string()),
     });
     StoredRun {
         head: StoredHead {

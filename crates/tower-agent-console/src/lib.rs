@@ -128,10 +128,14 @@ mod content;
 mod database;
 #[cfg(feature = "inbox")]
 mod inbox;
+mod kept;
 mod lock;
+mod not_recorded;
 mod note;
 mod operator;
 mod record;
+#[cfg(feature = "recording")]
+mod recording;
 mod run;
 mod service;
 mod store;
@@ -139,6 +143,7 @@ mod stored;
 mod watch;
 
 pub use self::console::Console;
+pub use self::not_recorded::NotRecorded;
 pub use self::operator::Operator;
 pub use self::service::{ConsoleService, ResponseBody, ResponseFuture};
 pub use self::stored::{

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use tower_agent::Checkpoint;
 use tower_agent::call::Attempted;
 
+use crate::kept::Kept;
 use crate::record::Content;
 
 /// Something that a layer has seen.
@@ -23,6 +25,11 @@ pub(crate) enum What {
     About {
         user: Option<Arc<str>>,
         conversation: Option<Arc<str>>,
+        kept: Option<Box<Kept>>,
+    },
+    /// It has ended, and its conversation is this.
+    Left {
+        after: Box<Checkpoint>,
     },
     /// A call begins, which the layers give this number.
     Begun {
@@ -60,23 +67,36 @@ pub(crate) struct Ended {
     pub(crate) is_error: bool,
     pub(crate) answered_by: Vec<String>,
     pub(crate) output: Option<Box<str>>,
+    pub(crate) kept: Option<Box<Kept>>,
 }
 
 impl Note {
-    /// Returns the length of its texts, in bytes.
+    /// Returns the memory of what was said in it, in bytes.
     pub(crate) fn content_len(&self) -> usize {
-        let text = match &self.what {
-            What::About { .. } => return 0,
-            What::Begun { input, .. } => input,
-            What::Ended { end, .. } => &end.output,
+        let (text, kept) = match &self.what {
+            What::About { kept, .. } => (&None, kept),
+            // What is new in it was counted with its calls.
+            What::Left { .. } => return 0,
+            What::Begun { input, .. } => (input, &None),
+            What::Ended { end, .. } => (&end.output, &end.kept),
         };
-        text.as_ref().map_or(0, |text| text.len())
+        let text = text.as_ref().map_or(0, |text| text.len());
+        text + kept.as_ref().map_or(0, |kept| kept.len())
+    }
+
+    /// Leaves out what is whole.
+    pub(crate) fn drop_kept(&mut self) {
+        match &mut self.what {
+            What::About { kept, .. } => *kept = None,
+            What::Left { .. } | What::Begun { .. } => {}
+            What::Ended { end, .. } => end.kept = None,
+        }
     }
 
     /// Leaves out its texts.
     pub(crate) fn drop_content(&mut self) {
         match &mut self.what {
-            What::About { .. } => {}
+            What::About { .. } | What::Left { .. } => {}
             What::Begun { input, .. } => *input = None,
             What::Ended { end, .. } => end.output = None,
         }
@@ -87,7 +107,7 @@ impl Content {
     pub(crate) fn of_input(input: Option<Box<str>>) -> Self {
         Self {
             input,
-            output: None,
+            ..Self::default()
         }
     }
 }

@@ -10,6 +10,8 @@ use tower_agent::Usage;
 use tower_agent::call::{AttemptEnd, Attempted, CallKind};
 use tower_agent::stream::{CallbackDecision, FieldChange, NextAttempt};
 
+use crate::kept::Kept;
+
 /// Returns a time in microseconds since 1970.
 pub(crate) fn micros(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
@@ -94,10 +96,14 @@ pub(crate) struct Run {
     pub(crate) id: Arc<str>,
     pub(crate) summary: Summary,
     pub(crate) entries: Vec<Entry>,
+    /// The number of things that were left out of the whole store when it began.
+    pub(crate) left_out_before: u64,
     /// The estimated memory, in bytes.
     pub(crate) bytes: usize,
-    /// That of its texts.
+    /// That of its texts and of what is whole.
     pub(crate) content: usize,
+    /// That of what is whole.
+    pub(crate) kept: usize,
     /// The entries of its agents, by the ids of their invocations.
     pub(crate) agents: HashMap<Arc<str>, u32>,
     /// The entries of the turns under way, by the entries of their agents.
@@ -155,20 +161,21 @@ impl<'a> From<&'a Entry> for ShownEntry<'a> {
     fn from(entry: &'a Entry) -> Self {
         Self {
             entry,
-            content: entry.content.len(),
+            content: entry.content.texts_len(),
         }
     }
 }
 
-/// Texts of an entry, each as JSON.
+/// What was said in an entry: its texts, each as JSON, and what is whole.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) input: Option<Box<str>>,
     pub(crate) output: Option<Box<str>>,
+    pub(crate) kept: Option<Box<Kept>>,
 }
 
 impl Content {
-    /// Returns both as one object, whose values are `null` where there is none.
+    /// Returns the texts as one object, whose values are `null` where there is none.
     pub(crate) fn json(&self) -> Value {
         let of = |text: &Option<Box<str>>| -> Option<Value> {
             text.as_deref()
@@ -177,9 +184,20 @@ impl Content {
         json!({ "input": of(&self.input), "output": of(&self.output) })
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Returns the length of the texts, in bytes.
+    pub(crate) fn texts_len(&self) -> usize {
         let of = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
         of(&self.input) + of(&self.output)
+    }
+
+    /// Returns the memory that all of it takes, about, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.texts_len() + self.kept_len()
+    }
+
+    /// Returns the memory that what is whole takes, about, in bytes.
+    pub(crate) fn kept_len(&self) -> usize {
+        self.kept.as_ref().map_or(0, |kept| kept.len())
     }
 }
 

@@ -12,6 +12,7 @@ use tower_agent::stream::{
 use tower_agent::{Part, Usage};
 
 use crate::content;
+use crate::kept::Kept;
 use crate::note::{Call, Ended, What};
 use crate::record::{
     Attempt, CallOutcome, Content, Entry, EntryKind, Run, Status, Summary, micros,
@@ -56,8 +57,10 @@ impl Run {
                 version: 0,
             },
             entries: Vec::new(),
+            left_out_before: 0,
             bytes,
             content: 0,
+            kept: 0,
             agents: HashMap::new(),
             turns: HashMap::new(),
             calls: HashMap::new(),
@@ -83,6 +86,33 @@ impl Run {
         }
         self.bytes -= self.content;
         self.content = 0;
+        self.kept = 0;
+    }
+
+    /// Drops what is whole; the texts stay.
+    pub(crate) fn drop_kept(&mut self) {
+        if self.kept == 0 {
+            return;
+        }
+        for entry in &mut self.entries {
+            if entry.content.kept.take().is_some() {
+                self.summary.left_out += 1;
+            }
+        }
+        self.bytes -= self.kept;
+        self.content -= self.kept;
+        self.kept = 0;
+    }
+
+    /// Keeps what is whole of an entry.
+    fn keep(&mut self, n: u32, kept: Option<Box<Kept>>) {
+        let Some(entry) = self.entries.get_mut(n as usize) else {
+            return;
+        };
+        entry.content.kept = kept;
+        let len = entry.content.kept_len();
+        self.kept += len;
+        self.keeps(len);
     }
 
     /// Counts a text that was kept.
@@ -386,9 +416,21 @@ impl Run {
 
     pub(crate) fn note(&mut self, agent: u32, at: u64, what: What, version: u64) {
         match what {
-            What::About { user, conversation } => {
+            What::About {
+                user,
+                conversation,
+                kept,
+            } => {
                 self.summary.user = user;
                 self.summary.conversation = conversation;
+                self.keep(agent, kept);
+            }
+            What::Left { after } => {
+                let entry = self.entries.get_mut(agent as usize);
+                let kept = entry.and_then(|entry| entry.content.kept.as_deref_mut());
+                if let Some(Kept::Run(run)) = kept {
+                    run.after = Some(*after);
+                }
             }
             What::Begun {
                 number,
@@ -491,6 +533,9 @@ impl Run {
         }
         self.bytes += entry.kind.len();
         self.keeps(kept);
+        if let Some(n) = n {
+            self.keep(n, ended.kept);
+        }
     }
 }
 

@@ -264,7 +264,8 @@ impl Store {
         while self.by_shown_id.contains_key(&shown) {
             shown = format!("{shown}~{number}").into();
         }
-        let run = Run::new(number, id.clone(), shown.clone(), event);
+        let mut run = Run::new(number, id.clone(), shown.clone(), event);
+        run.left_out_before = self.left_out;
         self.bytes += run.bytes;
         self.runs.insert(number, run);
         self.by_id.insert(id.clone(), number);
@@ -298,13 +299,16 @@ impl Store {
                 self.unstored += 1;
             }
         }
-        // One run that is larger than all together may be keeps its rows, and loses its texts.
-        if self.bytes > bytes
-            && let Some(run) = self.runs.values_mut().next()
-        {
-            let before = run.bytes;
-            run.drop_content();
-            self.bytes -= before - run.bytes;
+        // One run that is larger than all together may be keeps its rows, and loses first what is
+        // whole and then its texts.
+        for leave_out in [Run::drop_kept, Run::drop_content] {
+            if self.bytes > bytes
+                && let Some(run) = self.runs.values_mut().next()
+            {
+                let before = run.bytes;
+                leave_out(run);
+                self.bytes -= before - run.bytes;
+            }
         }
     }
 

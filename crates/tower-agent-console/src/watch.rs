@@ -1,7 +1,6 @@
 //! The layers around each call of a watched tree of agents.
 
 use std::future::Future;
-use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,19 +8,21 @@ use std::task::{Context, Poll, ready};
 use std::time::SystemTime;
 
 use pin_project_lite::pin_project;
-use tower_agent::call::{Attempts, Extensions, Origin};
+use tower_agent::call::{Attempted, Attempts, Extensions, Origin, Witness};
 use tower_agent::context::ConversationId;
 use tower_agent::error::{Error, ErrorKind, Result};
 use tower_agent::model::ModelTarget;
+use tower_agent::stream::Invocation;
 use tower_agent::{
-    AgentRequest, AgentResponse, ModelRequest, ModelResponse, Request, RunContext, ToolRequest,
-    ToolResponse,
+    AgentRequest, AgentResponse, Checkpoint, ModelRequest, ModelResponse, Request, RunContext,
+    ToolRequest, ToolResponse, Usage,
 };
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::collect::Tap;
 use crate::content;
+use crate::kept::{self, Kept, KeptCall, KeptRun};
 use crate::note::{Call, Ended, Note, What};
 
 /// Returns the user of a run.
@@ -32,6 +33,8 @@ pub(crate) struct Watch {
     pub(crate) tap: Arc<Tap>,
     pub(crate) has_content: bool,
     pub(crate) user: Option<Arc<UserOf>>,
+    /// The run of what is kept, which lives on in none.
+    pub(crate) nowhere: RunContext,
 }
 
 impl Watch {
@@ -61,6 +64,76 @@ pub(crate) struct Begun {
     input: Option<Box<str>>,
 }
 
+/// The outermost agent of a run of which content is kept, until it has ended.
+pub(crate) struct Root {
+    watch: Arc<Watch>,
+    agent: Arc<Invocation>,
+}
+
+impl Root {
+    fn enter(request: &AgentRequest, agent: &Arc<Invocation>, watch: &Arc<Watch>) -> Self {
+        watch.tap.roots.enter(agent, request);
+        Self {
+            watch: watch.clone(),
+            agent: agent.clone(),
+        }
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let Some(request) = self.watch.tap.roots.leave(&self.agent) else {
+            return;
+        };
+        let after = Box::new(kept::checkpoint(&request));
+        let run = request.context().run_id().into();
+        self.watch
+            .tell(run, self.agent.id.clone(), What::Left { after });
+    }
+}
+
+/// The request of a call that is kept, until it has ended.
+struct Open<R> {
+    path: String,
+    request: R,
+    before: Option<Checkpoint>,
+    witness: Witness,
+    is_hidden: bool,
+}
+
+impl<R: Seen> Open<R> {
+    fn of(request: &mut R, watch: &Watch) -> Option<Self> {
+        let path = request.context().call_path();
+        let agent = request.context().invocation().cloned();
+        let extensions = request.attached()?;
+        let is_hidden = Witness::is_inside_redaction(extensions);
+        let witness = Witness::enter(extensions);
+        Some(Self {
+            path,
+            request: request.bare(&watch.nowhere),
+            before: agent.and_then(|agent| watch.tap.roots.checkpoint(&agent)),
+            witness,
+            is_hidden,
+        })
+    }
+
+    fn close(self, result: Option<Result<R::Response>>, attempts: &[Attempted]) -> Option<Kept> {
+        let used = attempts
+            .iter()
+            .fold(Usage::default(), |all, attempt| all + attempt.usage);
+        let told = result.iter().flatten().map(R::used);
+        let told = told.fold(Usage::default(), |all, usage| all + usage);
+        let call = KeptCall {
+            path: self.path,
+            request: self.request,
+            result,
+            used: used - told,
+            is_hidden: self.is_hidden || self.witness.is_input_hidden_inside(),
+        };
+        R::kept(call, self.before)
+    }
+}
+
 /// The consoles that see a call, in its request.
 #[derive(Clone, Default)]
 struct SeenBy(Vec<Arc<Tap>>);
@@ -84,6 +157,24 @@ pub(crate) trait Seen: Request {
 
     /// Returns how a call has ended.
     fn end(response: &Self::Response, has_content: bool) -> Ended;
+
+    /// Returns the outermost agent that is called, if it is one and its content is kept.
+    fn root(&self, _: &Arc<Watch>) -> Option<Root> {
+        None
+    }
+
+    /// Returns what is attached to the call, if it is one that is kept.
+    fn attached(&mut self) -> Option<&mut Extensions>;
+
+    /// Returns the request without its run, and without what is attached to it: neither is to live
+    /// on for as long as the request is kept.
+    fn bare(&self, nowhere: &RunContext) -> Self;
+
+    /// Returns the tokens that the run counts with the response.
+    fn used(response: &Self::Response) -> Usage;
+
+    /// Returns what is kept of a call.
+    fn kept(call: KeptCall<Self>, before: Option<Checkpoint>) -> Option<Kept>;
 }
 
 impl Seen for AgentRequest {
@@ -94,9 +185,11 @@ impl Seen for AgentRequest {
             && invocation.caller.is_none()
         {
             let conversation = context.extensions().get::<ConversationId>();
+            let kept = watch.has_content.then(|| Kept::Run(KeptRun::of(self)));
             let what = What::About {
                 user: watch.user(context),
                 conversation: conversation.map(|id| id.as_str().into()),
+                kept: kept.map(Box::new),
             };
             watch.tell(context.run_id().into(), invocation.id.clone(), what);
         }
@@ -105,6 +198,28 @@ impl Seen for AgentRequest {
 
     fn end(_: &AgentResponse, _: bool) -> Ended {
         Ended::default()
+    }
+
+    fn root(&self, watch: &Arc<Watch>) -> Option<Root> {
+        let agent = self.context().invocation()?;
+        let is_kept = watch.has_content && agent.caller.is_none() && !watch.tap.is_closed();
+        is_kept.then(|| Root::enter(self, agent, watch))
+    }
+
+    fn attached(&mut self) -> Option<&mut Extensions> {
+        None
+    }
+
+    fn bare(&self, _: &RunContext) -> Self {
+        Self::default()
+    }
+
+    fn used(_: &AgentResponse) -> Usage {
+        Usage::default()
+    }
+
+    fn kept(_: KeptCall<Self>, _: Option<Checkpoint>) -> Option<Kept> {
+        None
     }
 }
 
@@ -143,6 +258,25 @@ impl Seen for ModelRequest {
             ..Ended::default()
         }
     }
+
+    fn attached(&mut self) -> Option<&mut Extensions> {
+        Some(self.extensions_mut())
+    }
+
+    fn bare(&self, nowhere: &RunContext) -> Self {
+        let bare = self.clone().with_context(nowhere.clone());
+        let mut bare = bare.with_delta_sender(None);
+        *bare.extensions_mut() = Extensions::new();
+        bare
+    }
+
+    fn used(response: &ModelResponse) -> Usage {
+        response.usage()
+    }
+
+    fn kept(call: KeptCall<Self>, before: Option<Checkpoint>) -> Option<Kept> {
+        Some(Kept::Model { call, before })
+    }
 }
 
 impl Seen for ToolRequest {
@@ -174,6 +308,26 @@ impl Seen for ToolRequest {
             output: has_content.then(|| content::of_value(response.value())),
             ..Ended::default()
         }
+    }
+
+    fn attached(&mut self) -> Option<&mut Extensions> {
+        Some(self.extensions_mut())
+    }
+
+    fn bare(&self, nowhere: &RunContext) -> Self {
+        let mut bare = self.clone().with_context(nowhere.clone());
+        *bare.extensions_mut() = Extensions::new();
+        bare
+    }
+
+    /// The tokens of an agent that is the tool are counted by its own calls.
+    fn used(_: &ToolResponse) -> Usage {
+        Usage::default()
+    }
+
+    fn kept(call: KeptCall<Self>, _: Option<Checkpoint>) -> Option<Kept> {
+        let arguments = kept::digest_of(&call.request, call.result.as_ref());
+        Some(Kept::Tool { call, arguments })
     }
 }
 
@@ -214,9 +368,11 @@ where
 
     fn call(&mut self, mut request: R) -> Self::Future {
         let call = OpenCall::begin(&mut request, &self.watch);
+        let root = request.root(&self.watch);
         CallFuture {
             inner: Some(self.inner.call(request)),
             call,
+            root,
         }
     }
 }
@@ -229,6 +385,7 @@ pin_project! {
         inner: Option<F>,
         // `None` for a call of which nothing is told. Boxed, so that it has no room there.
         call: Option<Box<OpenCall<R>>>,
+        root: Option<Root>,
     }
 
     impl<F, R: Seen> PinnedDrop for CallFuture<F, R> {
@@ -256,6 +413,7 @@ where
         if let Some(call) = this.call.take() {
             call.end(&result);
         }
+        drop(this.root.take());
         Poll::Ready(result)
     }
 }
@@ -269,7 +427,7 @@ struct OpenCall<R: Seen> {
     attempts: Option<Attempts>,
     target: Option<ModelTarget>,
     has_ended: bool,
-    kind: PhantomData<fn(R)>,
+    kept: Option<Open<R>>,
 }
 
 impl<R: Seen> OpenCall<R> {
@@ -284,6 +442,8 @@ impl<R: Seen> OpenCall<R> {
             target,
             input,
         } = request.begin(watch)?;
+        let kept = watch.has_content.then(|| Open::of(request, watch));
+        let kept = kept.flatten();
         let context = request.context().clone();
         let number = watch.tap.call();
         let what = What::Begun {
@@ -301,7 +461,7 @@ impl<R: Seen> OpenCall<R> {
             attempts,
             target,
             has_ended: false,
-            kind: PhantomData,
+            kept,
         }))
     }
 
@@ -315,10 +475,11 @@ impl<R: Seen> OpenCall<R> {
                 ..Ended::default()
             },
         };
-        self.close(end);
+        let result = self.kept.is_some().then(|| result.clone());
+        self.close(end, result);
     }
 
-    fn close(&mut self, mut end: Ended) {
+    fn close(&mut self, mut end: Ended, result: Option<Result<R::Response>>) {
         if std::mem::replace(&mut self.has_ended, true) {
             return;
         }
@@ -333,6 +494,9 @@ impl<R: Seen> OpenCall<R> {
         } else {
             end.answered_by = self.context.answered_by();
         }
+        if let Some(kept) = self.kept.take() {
+            end.kept = kept.close(result, &end.attempts).map(Box::new);
+        }
         let number = self.number;
         let what = What::Ended { number, end };
         self.watch
@@ -342,9 +506,10 @@ impl<R: Seen> OpenCall<R> {
 
 impl<R: Seen> Drop for OpenCall<R> {
     fn drop(&mut self) {
-        self.close(Ended {
+        let end = Ended {
             error: Some(ErrorKind::Cancelled.code()),
             ..Ended::default()
-        });
+        };
+        self.close(end, None);
     }
 }

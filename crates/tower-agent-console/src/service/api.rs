@@ -1,6 +1,6 @@
 //! Runs, agents and the audit, as JSON.
 
-use http::{Response, StatusCode};
+use http::Response;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tower_agent::agent::Explanation;
@@ -211,8 +211,7 @@ impl Api<'_> {
         entry: &str,
     ) -> Result<Response<ResponseBody>, Refusal> {
         if !self.operator.sees_content {
-            let why = "the operator does not see the texts of runs";
-            return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", why));
+            return Err(Refusal::content());
         }
         let entry: u32 = entry.parse().map_err(|_| Refusal::not_found())?;
         match self.console.find(id).await? {

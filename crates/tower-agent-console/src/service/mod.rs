@@ -8,6 +8,8 @@ mod data;
 mod inbox;
 mod live;
 mod page;
+#[cfg(feature = "recording")]
+mod recording;
 mod reply;
 
 use std::convert::Infallible;
@@ -144,6 +146,8 @@ impl ConsoleService {
             ["api", "runs", id] => api.run(id, query).await,
             ["api", "runs", id, "content", entry] => api.content(id, entry).await,
             ["api", "agents"] => Ok(api.agents()),
+            #[cfg(feature = "recording")]
+            ["api", "runs", id, "recording"] => recording::recording(&self.console, &operator, id),
             ["api", "audit"] => Ok(api.audit()),
             ["api", "live"] => {
                 let console = self.console.inner.clone();

@@ -28,6 +28,12 @@ impl Refusal {
         }
     }
 
+    /// The operator does not see content.
+    pub(super) fn content() -> Self {
+        let why = "the operator does not see the texts of runs";
+        Self::new(StatusCode::FORBIDDEN, "forbidden", why)
+    }
+
     pub(super) fn status(&self) -> StatusCode {
         self.status
     }

@@ -8,6 +8,7 @@ mod canary;
 mod deleting;
 mod inbox;
 mod live;
+mod recording;
 mod runs;
 mod storing;
 mod texts;

@@ -1,0 +1,57 @@
+//! A run as a recording, for those who see content.
+
+use std::time::SystemTime;
+
+use http::header::CONTENT_DISPOSITION;
+use http::{HeaderValue, Response, StatusCode};
+
+use super::body::ResponseBody;
+use super::reply::{Refusal, typed};
+use crate::audit::AuditRow;
+use crate::console::Console;
+use crate::not_recorded::NotRecorded;
+use crate::operator::Operator;
+use crate::record::micros;
+
+/// Returns the recording of a run as a file, and writes down who has taken it.
+pub(super) fn recording(
+    console: &Console,
+    operator: &Operator,
+    run: &str,
+) -> Result<Response<ResponseBody>, Refusal> {
+    let saved = if operator.sees_content {
+        console.recording(run).map_err(Refusal::from)
+    } else {
+        Err(Refusal::content())
+    };
+    let response = saved.map(|text| {
+        let mut response = typed("application/json", text);
+        // The id may be anything, and is no name of a file.
+        let name = HeaderValue::from_static("attachment; filename=\"recording.json\"");
+        response.headers_mut().insert(CONTENT_DISPOSITION, name);
+        response
+    });
+    let status = match &response {
+        Ok(response) => response.status(),
+        Err(refusal) => refusal.status(),
+    };
+    console.inner.audit.add(AuditRow {
+        at: micros(SystemTime::now()),
+        operator: operator.shared_name().clone(),
+        action: "save",
+        about: format!("run {}", run.chars().take(200).collect::<String>()),
+        status: status.as_u16(),
+    });
+    response
+}
+
+impl From<NotRecorded> for Refusal {
+    fn from(error: NotRecorded) -> Self {
+        match &error {
+            NotRecorded::UnknownRun { .. } | NotRecorded::NoStep { .. } => {
+                Self::new(StatusCode::NOT_FOUND, "not_found", error.to_string())
+            }
+            _ => Self::new(StatusCode::CONFLICT, "not_recorded", error.to_string()),
+        }
+    }
+}
