@@ -15,6 +15,7 @@ use tower_agent::{
 };
 
 use crate::content;
+use crate::fork::{Edits, Forked};
 use crate::lock::lock;
 
 /// A call with its request and its result.
@@ -54,6 +55,8 @@ pub(crate) struct KeptRun {
     pub(crate) settings: Settings,
     pub(crate) tools: ToolSet,
     pub(crate) answer_format: Option<AnswerFormat>,
+    /// What the run, which is a fork itself, has changed in model calls.
+    pub(crate) edits: Edits,
     pub(crate) before: Checkpoint,
     /// `None` while it runs.
     pub(crate) after: Option<Checkpoint>,
@@ -61,10 +64,14 @@ pub(crate) struct KeptRun {
 
 impl KeptRun {
     pub(crate) fn of(request: &AgentRequest) -> Self {
+        let forked = request.context().extensions().get::<Forked>();
         Self {
             settings: request.settings().clone(),
             tools: request.tools().clone(),
             answer_format: request.answer_format().cloned(),
+            edits: forked
+                .map(|forked| forked.edits.clone())
+                .unwrap_or_default(),
             before: checkpoint(request),
             after: None,
         }

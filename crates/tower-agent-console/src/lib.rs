@@ -126,6 +126,7 @@ mod collect;
 mod console;
 mod content;
 mod database;
+mod fork;
 #[cfg(feature = "inbox")]
 mod inbox;
 mod kept;
@@ -143,6 +144,7 @@ mod stored;
 mod watch;
 
 pub use self::console::Console;
+pub use self::fork::Fork;
 pub use self::not_recorded::NotRecorded;
 pub use self::operator::Operator;
 pub use self::service::{ConsoleService, ResponseBody, ResponseFuture};

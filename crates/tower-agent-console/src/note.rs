@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use tower_agent::Checkpoint;
 use tower_agent::call::Attempted;
 
+use crate::fork::ForkOf;
 use crate::kept::Kept;
 use crate::record::Content;
 
@@ -25,6 +26,7 @@ pub(crate) enum What {
     About {
         user: Option<Arc<str>>,
         conversation: Option<Arc<str>>,
+        fork_of: Option<ForkOf>,
         kept: Option<Box<Kept>>,
     },
     /// It has ended, and its conversation is this.

@@ -10,6 +10,7 @@ use tower_agent::Usage;
 use tower_agent::call::{AttemptEnd, Attempted, CallKind};
 use tower_agent::stream::{CallbackDecision, FieldChange, NextAttempt};
 
+use crate::fork::ForkOf;
 use crate::kept::Kept;
 
 /// Returns a time in microseconds since 1970.
@@ -43,6 +44,12 @@ pub(crate) struct Summary {
     pub(crate) tool_calls: u32,
     pub(crate) failed_attempts: u32,
     pub(crate) conversation: Option<Arc<str>>,
+    /// The run and the step that it goes on from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fork_of: Option<ForkOf>,
+    /// The ids of its own forks, the first ones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) forks: Vec<Arc<str>>,
     /// In the clear; a response has what its reader may see.
     #[serde(skip)]
     pub(crate) user: Option<Arc<str>>,

@@ -51,6 +51,8 @@ impl Run {
                 tool_calls: 0,
                 failed_attempts: 0,
                 conversation: None,
+                fork_of: None,
+                forks: Vec::new(),
                 user: None,
                 entries: 0,
                 left_out: 0,
@@ -419,10 +421,12 @@ impl Run {
             What::About {
                 user,
                 conversation,
+                fork_of,
                 kept,
             } => {
                 self.summary.user = user;
                 self.summary.conversation = conversation;
+                self.summary.fork_of = fork_of;
                 self.keep(agent, kept);
             }
             What::Left { after } => {

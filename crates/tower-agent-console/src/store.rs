@@ -6,9 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use tower_agent::stream::{Event, EventKind, Observation};
 
-use crate::note::Note;
+use crate::note::{Note, What};
 use crate::record::{Run, Summary, micros};
 use crate::stored::{StoredKey, StoredPlace, StoredQuery};
+
+/// The number of forks of one run that it shows.
+const FORKS: usize = 100;
 
 /// The number of removed runs that are remembered.
 const REMOVED: usize = 10_000;
@@ -198,7 +201,33 @@ impl Store {
             return;
         };
         let at = micros(at);
+        let origin = match &what {
+            What::About { fork_of, .. } => fork_of.as_ref().map(|origin| origin.run.clone()),
+            _ => None,
+        };
         self.change(&run, |run, version| run.note(agent, at, what, version));
+        if let Some(origin) = origin {
+            self.add_fork(&origin, &run);
+        }
+    }
+
+    /// Adds a fork to its origin, if that is here.
+    fn add_fork(&mut self, origin: &str, fork: &str) {
+        let fork = self
+            .by_id
+            .get(fork)
+            .and_then(|number| self.runs.get(number));
+        let fork = fork.map(|run| run.summary.id.clone());
+        let origin = self.run(origin).map(|run| run.id.clone());
+        let (Some(fork), Some(origin)) = (fork, origin) else {
+            return;
+        };
+        self.change(&origin, |run, _| {
+            let forks = &mut run.summary.forks;
+            if forks.len() < FORKS && !forks.contains(&fork) {
+                forks.push(fork);
+            }
+        });
     }
 
     /// Counts what was dropped before it came here.

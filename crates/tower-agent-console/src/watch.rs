@@ -22,6 +22,7 @@ use tower_service::Service;
 
 use crate::collect::Tap;
 use crate::content;
+use crate::fork::{self, Forked};
 use crate::kept::{self, Kept, KeptCall, KeptRun};
 use crate::note::{Call, Ended, Note, What};
 
@@ -158,9 +159,10 @@ pub(crate) trait Seen: Request {
     /// Returns how a call has ended.
     fn end(response: &Self::Response, has_content: bool) -> Ended;
 
-    /// Returns the outermost agent that is called, if it is one and its content is kept.
-    fn root(&self, _: &Arc<Watch>) -> Option<Root> {
-        None
+    /// Returns the outermost agent that is called, if it is one and its content is kept. Fails if
+    /// it must not be called.
+    fn root(&self, _: &Arc<Watch>) -> Result<Option<Root>> {
+        Ok(None)
     }
 
     /// Returns what is attached to the call, if it is one that is kept.
@@ -185,10 +187,12 @@ impl Seen for AgentRequest {
             && invocation.caller.is_none()
         {
             let conversation = context.extensions().get::<ConversationId>();
+            let forked = context.extensions().get::<Forked>();
             let kept = watch.has_content.then(|| Kept::Run(KeptRun::of(self)));
             let what = What::About {
                 user: watch.user(context),
                 conversation: conversation.map(|id| id.as_str().into()),
+                fork_of: forked.map(|forked| forked.origin.clone()),
                 kept: kept.map(Box::new),
             };
             watch.tell(context.run_id().into(), invocation.id.clone(), what);
@@ -200,10 +204,14 @@ impl Seen for AgentRequest {
         Ended::default()
     }
 
-    fn root(&self, watch: &Arc<Watch>) -> Option<Root> {
-        let agent = self.context().invocation()?;
-        let is_kept = watch.has_content && agent.caller.is_none() && !watch.tap.is_closed();
-        is_kept.then(|| Root::enter(self, agent, watch))
+    fn root(&self, watch: &Arc<Watch>) -> Result<Option<Root>> {
+        let agent = self.context().invocation();
+        let Some(agent) = agent.filter(|agent| agent.caller.is_none()) else {
+            return Ok(None);
+        };
+        fork::check(self.context())?;
+        let is_kept = watch.has_content && !watch.tap.is_closed();
+        Ok(is_kept.then(|| Root::enter(self, agent, watch)))
     }
 
     fn attached(&mut self) -> Option<&mut Extensions> {
@@ -368,11 +376,19 @@ where
 
     fn call(&mut self, mut request: R) -> Self::Future {
         let call = OpenCall::begin(&mut request, &self.watch);
-        let root = request.root(&self.watch);
-        CallFuture {
-            inner: Some(self.inner.call(request)),
-            call,
-            root,
+        match request.root(&self.watch) {
+            Ok(root) => CallFuture {
+                inner: Some(self.inner.call(request)),
+                call,
+                root,
+                refused: None,
+            },
+            Err(error) => CallFuture {
+                inner: None,
+                call,
+                root: None,
+                refused: Some(error),
+            },
         }
     }
 }
@@ -386,6 +402,8 @@ pin_project! {
         // `None` for a call of which nothing is told. Boxed, so that it has no room there.
         call: Option<Box<OpenCall<R>>>,
         root: Option<Root>,
+        // Why nothing is called.
+        refused: Option<Error>,
     }
 
     impl<F, R: Seen> PinnedDrop for CallFuture<F, R> {
@@ -406,7 +424,10 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let Some(inner) = this.inner.as_mut().as_pin_mut() else {
-            return Poll::Pending;
+            return this
+                .refused
+                .take()
+                .map_or(Poll::Pending, |error| Poll::Ready(Err(error)));
         };
         let result = ready!(inner.poll(cx));
         this.inner.set(None);

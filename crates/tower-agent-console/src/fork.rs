@@ -1,0 +1,554 @@
+//! A run that goes on from a step of another one.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use tower_agent::call::{Origin, Witness};
+use tower_agent::callback::{Action, Bundle, Callback, Wrap, before_model, wrap_tool};
+use tower_agent::error::{Error, ErrorKind, Interrupt, ResolutionOutcome, Result};
+use tower_agent::message::Messages;
+use tower_agent::{
+    AgentRequest, Checkpoint, Effect, Message, ModelRequest, Request, RunContext, Settings, State,
+    ToolRequest, ToolResponse,
+};
+
+use crate::console::Console;
+use crate::content;
+use crate::kept::{Kept, KeptRun};
+use crate::lock::lock;
+use crate::not_recorded::{self, NotRecorded};
+use crate::record::{Entry, EntryKind, Run};
+use crate::store::Store;
+
+/// The key of the mark in a fork's conversation, which tells it from one of a user.
+const MARK: &str = "tower_agent_console.fork";
+
+/// What stands between the id of a run and what tells its forks apart.
+const FORK: &str = "-fork-";
+
+/// A new run that goes on from a step of a recorded one, with changes: made by [`Console::fork`],
+/// and run by any agent that this console watches.
+///
+/// ```
+/// use tower_agent::testing::{ScriptedModel, Turn};
+/// use tower_agent::{Agent, AgentRequest};
+/// use tower_agent_console::Console;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tower_agent::BoxError> {
+/// # let model = ScriptedModel::new([Turn::from_text("Grey."), Turn::from_text("Blue.")]);
+/// let console = Console::new().record_content();
+/// let agent = Agent::builder(model).global_callbacks(console.watch()).build()?;
+/// agent.run(AgentRequest::new("The sky?").with_run_id("r1")).await?;
+///
+/// let fork = console.fork("r1", 0)?.instructions("It is summer.").model("a-larger-one");
+/// assert!(fork.run_id().starts_with("r1-fork-"));
+/// assert_eq!(agent.run(fork).await?.text(), "Blue.");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It becomes an [`AgentRequest`], which can be given more: the [state] and the [extensions] that
+/// the run had are in no record, so give those that its tools need.
+///
+/// # What is done again
+///
+/// | a call of a tool | in the fork |
+/// |---|---|
+/// | that is [pure](Effect::Pure), an [agent](tower_agent::Agent::into_tool) or [a part of the loop](tower_agent::tool::ToolDeclaration::part_of_loop) | is made; what an agent calls is told apart again |
+/// | another one, which the run has made after the step in the same agent with the same arguments, as the tool got them | is answered as the run's call was, once for each call of the run |
+/// | any other | waits for an operator: the run is [interrupted](tower_agent::Interrupt) by a question for the role [`ROLE`](Self::ROLE), and the tool is called if the answer is `{ "approved": true }` |
+///
+/// The answer from the record is given in place of the tool: callbacks and layers around it are
+/// asked, and what they have asked a person before is asked again. Model calls are made.
+///
+/// [`resume`](Self::resume) goes on with a fork that waits. It is no conversation of a user: a
+/// watched agent refuses to resume one without its fork, since its tools would then be called.
+///
+/// [state]: AgentRequest::with_state
+/// [extensions]: AgentRequest::with_extension
+#[derive(Clone)]
+#[must_use = "a fork does nothing until an agent runs it"]
+pub struct Fork {
+    id: Arc<str>,
+    origin: ForkOf,
+    run: KeptRun,
+    from: Checkpoint,
+    more: Vec<Message>,
+    /// The agent whose model call follows, which edits are for.
+    agent: Arc<str>,
+    edits: Edits,
+    record: Arc<Record>,
+}
+
+/// The run that another one is a fork of.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ForkOf {
+    pub(crate) run: Arc<str>,
+    pub(crate) step: usize,
+}
+
+/// Given to the run of a fork, whose tools are guarded.
+#[derive(Clone)]
+pub(crate) struct Forked {
+    pub(crate) origin: ForkOf,
+    pub(crate) edits: Edits,
+}
+
+/// What is changed in model calls, each in those of one agent.
+#[derive(Clone, Default)]
+pub(crate) struct Edits(Vec<(Arc<str>, Arc<Edit>)>);
+
+type Edit = dyn Fn(&mut ModelRequest) + Send + Sync;
+
+/// The calls that the run has made after the step.
+struct Record {
+    calls: Vec<Made>,
+    /// Of each, the call of the fork that it has answered.
+    answers: Mutex<Vec<Option<Arc<str>>>>,
+}
+
+/// A call that was made, with its result.
+struct Made {
+    agent: Arc<str>,
+    name: Arc<str>,
+    /// The digest of the arguments that the tool got.
+    arguments: String,
+    result: Result<ToolResponse>,
+}
+
+impl Console {
+    /// Returns a run that goes on from a step of a recorded one, given by the id that the page
+    /// shows. The steps are counted by the run's model calls, in the order in which they began: 0
+    /// is the beginning of the run, `n` is after `n` of them and the tools that they have called,
+    /// and the number of all of them is the end.
+    ///
+    /// Nothing happens to the run, nor to a stored conversation that it belongs to: the fork has a
+    /// run id of its own, and is stored nowhere by itself.
+    ///
+    /// # Errors
+    ///
+    /// Fails if [content](Self::record_content) was not recorded, if what the step is made of was
+    /// left out, or if there is no such run or step.
+    pub fn fork(&self, run: &str, step: usize) -> std::result::Result<Fork, NotRecorded> {
+        self.inner.collector.collect();
+        let store = lock(&self.inner.collector.store);
+        let found = store.run(run).ok_or_else(|| NotRecorded::UnknownRun {
+            run: run.to_owned(),
+        })?;
+        let Place {
+            run: kept,
+            from,
+            agent,
+            after,
+        } = Place::find(found, step)?;
+        let calls = made_after(&store, found, after);
+        let origin = ForkOf {
+            run: found.summary.id.clone(),
+            step,
+        };
+        Ok(Fork {
+            id: name(run),
+            origin,
+            run: kept.clone(),
+            from: from.clone(),
+            more: Vec::new(),
+            agent,
+            edits: kept.edits.clone(),
+            record: Arc::new(Record {
+                answers: Mutex::new(vec![None; calls.len()]),
+                calls,
+            }),
+        })
+    }
+}
+
+impl Fork {
+    /// The role of those who answer whether a fork may call a tool, and who may fork from the page.
+    pub const ROLE: &str = "operator";
+
+    /// Returns the id of the run, which begins with that of the first origin.
+    #[must_use]
+    pub fn run_id(&self) -> &str {
+        &self.id
+    }
+
+    /// Adds a message to the conversation, such as another one of the user. It closes the calls
+    /// that are open at the step.
+    pub fn message(mut self, message: impl Into<Message>) -> Self {
+        self.more.push(message.into());
+        self
+    }
+
+    /// Changes the messages of the outermost agent, which have their ids. Where one is changed,
+    /// what the agents inside were about at the step is begun anew.
+    pub fn messages(mut self, edit: impl FnOnce(&mut Messages)) -> Self {
+        let mut messages = self.from.messages.clone();
+        edit(&mut messages);
+        if messages != self.from.messages {
+            self.from = self.from.with_messages(messages);
+        }
+        self
+    }
+
+    /// Sets the instructions of the agent whose model call follows the step, in place of its own.
+    pub fn instructions(self, instructions: impl Into<Arc<str>>) -> Self {
+        let instructions = instructions.into();
+        self.edit(move |request| request.set_instructions(Some(instructions.clone())))
+    }
+
+    /// Changes the settings of the model calls of that agent.
+    pub fn settings(self, edit: impl Fn(&mut Settings) + Send + Sync + 'static) -> Self {
+        self.edit(move |request| edit(request.settings_mut()))
+    }
+
+    /// Sets the model of that agent, by the [name](Settings::model) that its provider knows.
+    pub fn model(self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        self.settings(move |settings| settings.model = Some(name.clone()))
+    }
+
+    fn edit(mut self, edit: impl Fn(&mut ModelRequest) + Send + Sync + 'static) -> Self {
+        self.edits.0.push((self.agent.clone(), Arc::new(edit)));
+        self
+    }
+
+    /// Returns the request that resumes a run of this fork, such as one that waits for answers:
+    /// with them, it goes on. What the record has answered before it does not answer again.
+    pub fn resume(&self, checkpoint: Checkpoint) -> AgentRequest {
+        // A run of its own, as every one that is resumed.
+        self.request(checkpoint, name(&self.id))
+    }
+
+    fn request(&self, from: Checkpoint, id: Arc<str>) -> AgentRequest {
+        let request = AgentRequest::resume(from)
+            .with_settings(self.run.settings.clone())
+            .with_tools(self.run.tools.clone())
+            .with_answer_format(self.run.answer_format.clone())
+            .with_run_id(id)
+            .with_extension(Forked {
+                origin: self.origin.clone(),
+                edits: self.edits.clone(),
+            })
+            .with_global_callbacks(self.around());
+        let mark = json!({ "run": self.origin.run, "step": self.origin.step });
+        request.context().private_state().set(MARK, mark);
+        request
+    }
+
+    /// Returns what is around the calls of the fork.
+    fn around(&self) -> Bundle {
+        let edits = self.edits.clone();
+        let edit = before_model(move |request: &mut ModelRequest| edits.apply(request));
+        Bundle::new()
+            // Outside the console, which is to show what the agent has got.
+            .outermost_model(edit.named("Fork"))
+            .tool_layer(answer_whole())
+            .at_tool(Guard(self.record.clone()))
+    }
+}
+
+impl From<Fork> for AgentRequest {
+    fn from(mut fork: Fork) -> Self {
+        let more = std::mem::take(&mut fork.more);
+        let request = fork.request(fork.from.clone(), fork.id.clone());
+        more.into_iter().fold(request, Self::with_message)
+    }
+}
+
+/// Returns the id of a fork of this run.
+fn name(run: &str) -> Arc<str> {
+    let first = run.split_once(FORK).map_or(run, |(first, _)| first);
+    let own = uuid::Uuid::new_v4().simple().to_string();
+    format!("{}{FORK}{}", content::beginning(first, 200), &own[..12]).into()
+}
+
+/// Fails if a conversation is that of a fork, and the run does not guard its tools.
+pub(crate) fn check(context: &RunContext) -> Result<()> {
+    let is_guarded = context.extensions().get::<Forked>().is_some();
+    if is_guarded {
+        return Ok(());
+    }
+    let mark = context
+        .private_state()
+        .read(MARK, |mark| mark.map(Value::to_string));
+    match mark {
+        None => Ok(()),
+        Some(origin) => Err(Error::new(
+            ErrorKind::InvalidRequest,
+            format!(
+                "the conversation is that of a fork of a recorded run, {origin}, whose tools are \
+                 not to be called by themselves: resume it with `Fork::resume`, or begin another \
+                 with its messages and `Checkpoint::new`"
+            ),
+        )),
+    }
+}
+
+/// A step of a run.
+struct Place<'a> {
+    run: &'a KeptRun,
+    from: &'a Checkpoint,
+    agent: Arc<str>,
+    /// The entry that follows it; `None` at the end.
+    after: Option<&'a Entry>,
+}
+
+impl<'a> Place<'a> {
+    fn find(run: &'a Run, step: usize) -> std::result::Result<Self, NotRecorded> {
+        let id = || run.summary.id.to_string();
+        let mut roots = run.entries.iter();
+        let root = roots.find_map(|entry| match entry.content.kept.as_deref() {
+            Some(Kept::Run(kept)) => Some((entry, kept)),
+            _ => None,
+        });
+        let Some((root, kept)) = root else {
+            return Err(NotRecorded::NoContent { run: id() });
+        };
+        let is_model = |entry: &&Entry| matches!(entry.kind, EntryKind::Model { .. });
+        let calls: Vec<_> = run.entries.iter().filter(is_model).collect();
+        let next = calls.get(step).or(calls.last()).copied().unwrap_or(root);
+        let (from, after) = if step == 0 {
+            (&kept.before, Some(root))
+        } else if let Some(entry) = calls.get(step).copied() {
+            match entry.content.kept.as_deref() {
+                Some(Kept::Model {
+                    before: Some(before),
+                    ..
+                }) => (before, Some(entry)),
+                _ if entry.end.is_none() => {
+                    return Err(NotRecorded::Running {
+                        run: id(),
+                        call: not_recorded::call(run, entry),
+                    });
+                }
+                _ => {
+                    return Err(NotRecorded::LeftOut {
+                        run: id(),
+                        call: not_recorded::call(run, entry),
+                    });
+                }
+            }
+        } else if step > calls.len() {
+            return Err(NotRecorded::NoStep {
+                run: id(),
+                step,
+                last: calls.len(),
+            });
+        } else if let Some(after) = &kept.after {
+            (after, None)
+        } else {
+            return Err(NotRecorded::Running {
+                run: id(),
+                call: not_recorded::call(run, root),
+            });
+        };
+        Ok(Self {
+            run: kept,
+            from,
+            agent: agent_of(run, next),
+            after,
+        })
+    }
+}
+
+/// Returns the path of the agent of an entry.
+fn agent_of(run: &Run, entry: &Entry) -> Arc<str> {
+    let agent = run.entries.get(entry.agent as usize);
+    match agent.map(|agent| &agent.kind) {
+        Some(EntryKind::Agent { path, .. }) => path.clone(),
+        _ => run.summary.agent.clone(),
+    }
+}
+
+/// Returns the calls that have reached their tools and are not in the conversation at the step.
+fn made_after(store: &Store, run: &Run, step: Option<&Entry>) -> Vec<Made> {
+    let mut calls = Vec::new();
+    for entry in &run.entries {
+        let Some(made) = made(run, entry) else {
+            // It has waited for an answer, and was made by the run that went on with it.
+            let later = store.runs.range(run.summary.number + 1..);
+            let goes_on = later.filter_map(|(_, run)| {
+                let place = run.tools.get(entry.call.as_ref()?)?;
+                made(run, run.entries.get(*place as usize)?)
+            });
+            calls.extend(goes_on.last().filter(|_| waited(entry)));
+            continue;
+        };
+        // A call that ran beside the step has no result there.
+        let is_after =
+            step.is_some_and(|step| entry.n > step.n || entry.end.is_none_or(|end| end > step.at));
+        if is_after {
+            calls.push(made);
+        }
+    }
+    calls
+}
+
+/// Returns whether a call was interrupted by a question.
+fn waited(entry: &Entry) -> bool {
+    matches!(&entry.kind, EntryKind::Tool { end, .. }
+        if end.error == Some(ErrorKind::Interrupted.code()))
+}
+
+/// Returns a call of a tool that was made, or answered as one that was.
+fn made(run: &Run, entry: &Entry) -> Option<Made> {
+    let EntryKind::Tool { end, .. } = &entry.kind else {
+        return None;
+    };
+    let Some(Kept::Tool { call, arguments }) = entry.content.kept.as_deref() else {
+        return None;
+    };
+    let result = call.result.clone()?;
+    let is_made = match &result {
+        Ok(response) => !end.attempts.is_empty() || response.origin() == Origin::Service,
+        Err(error) => !end.attempts.is_empty() && error.kind() != ErrorKind::Interrupted,
+    };
+    is_made.then(|| Made {
+        agent: agent_of(run, entry),
+        name: call.request.name().into(),
+        arguments: arguments.clone(),
+        result,
+    })
+}
+
+impl Record {
+    /// Returns the result of a call that the run has made, for one call of the fork.
+    fn answer(&self, request: &ToolRequest) -> Option<Result<ToolResponse>> {
+        let context = request.context();
+        let place = context.tool_call_message();
+        let asked = match place {
+            Some((message, index)) => message.tool_call(index),
+            None => request.id().into(),
+        };
+        let arguments = State::digest(request.arguments());
+        let is_same = |made: &Made| {
+            *made.agent == *context.path()
+                && *made.name == *request.name()
+                && made.arguments == arguments
+        };
+        let mut answers = lock(&self.answers);
+        // A call that is made again, as by a retry, has its answer already.
+        let known = |answer: &Option<Arc<str>>| answer.as_ref() == Some(&asked);
+        let is_free = |answer: &Option<Arc<str>>| answer.is_none();
+        let find = |is_meant: &dyn Fn(&Option<Arc<str>>) -> bool| {
+            let mut calls = self.calls.iter().zip(answers.iter());
+            calls.position(|(made, answer)| is_same(made) && is_meant(answer))
+        };
+        let index = find(&known).or_else(|| find(&is_free))?;
+        answers[index] = Some(asked);
+        Some(self.calls[index].result.clone())
+    }
+}
+
+/// The result from the record, for what is around a call.
+#[derive(Clone, Default)]
+struct Answer(Arc<Mutex<Option<Result<ToolResponse>>>>);
+
+/// Answers directly around the tool, so that whoever is asked about the call before is asked again.
+struct Guard(Arc<Record>);
+
+impl Callback<ToolRequest> for Guard {
+    async fn before(&self, request: &mut ToolRequest) -> Result<Action<ToolResponse>> {
+        let Some(tool) = request.declaration() else {
+            return Ok(Action::Continue);
+        };
+        if tool.effect() == Effect::Pure || tool.is_agent() || tool.is_part_of_loop() {
+            return Ok(Action::Continue);
+        }
+        if let Some(result) = self.0.answer(request) {
+            let inside = match &result {
+                Ok(response) => response.clone(),
+                Err(error) => ToolResponse::error(error.message()),
+            };
+            if let Some(Answer(whole)) = request.extensions().get() {
+                *lock(whole) = Some(result);
+            }
+            return Ok(Action::Respond(inside));
+        }
+        let answer = request.ask(question(request))?;
+        match answer.outcome {
+            ResolutionOutcome::Resolved(said) if said["approved"] == true => Ok(Action::Continue),
+            _ => Ok(Action::Respond(ToolResponse::error(
+                "an operator has not let this fork call the tool",
+            ))),
+        }
+    }
+
+    fn is_guard(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> Cow<'static, str> {
+        "Fork".into()
+    }
+}
+
+/// Returns what an operator is asked about a call that the run has not made.
+fn question(request: &ToolRequest) -> Interrupt {
+    // What a redaction outside hides is not shown; the answer counts for these arguments alone.
+    let arguments = if Witness::is_inside_redaction(request.extensions()) {
+        request.call().arguments.value()
+    } else {
+        request.arguments()
+    };
+    let name = request.name();
+    Interrupt::new(format!("fork {}", request.context().call_path()), "fork")
+        .with_message(format!(
+            "The recorded run has not made this call. May the fork call `{name}`?"
+        ))
+        .with_payload(json!({ "tool": name, "arguments": arguments }))
+        .with_response_schema(json!({
+            "type": "object",
+            "properties": {
+                "approved": { "type": "boolean" },
+                "reason": { "type": "string" },
+            },
+            "required": ["approved"],
+        }))
+        .for_role(Fork::ROLE)
+}
+
+/// Replaces what callbacks have made of an answer from the record by what they had made of it then.
+fn answer_whole() -> Wrap<ToolRequest> {
+    let wrap = wrap_tool(|mut request: ToolRequest, mut next| async move {
+        let answer = Answer::default();
+        request.extensions_mut().insert(answer.clone());
+        let result = next.run(request).await;
+        let is_ending = result.as_ref().is_err_and(Error::is_ending);
+        let recorded = lock(&answer.0).take();
+        match recorded {
+            Some(recorded) if !is_ending => recorded,
+            _ => result,
+        }
+    });
+    wrap.named("Fork")
+}
+
+impl Edits {
+    fn apply(&self, request: &mut ModelRequest) {
+        for (agent, edit) in &self.0 {
+            if **agent == *request.context().path() {
+                edit(request);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Edits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Edits({})", self.0.len())
+    }
+}
+
+impl fmt::Debug for Fork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fork")
+            .field("id", &self.id)
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
+}
