@@ -364,28 +364,37 @@ fn agent_of(run: &Run, entry: &Entry) -> Arc<str> {
     }
 }
 
-/// Returns the calls that have reached their tools and are not in the conversation at the step.
+/// Returns the calls that have reached their tools and are not in the conversation at the step, also
+/// those of the runs that went on with this one after it had waited for answers.
 fn made_after(store: &Store, run: &Run, step: Option<&Entry>) -> Vec<Made> {
-    let mut calls = Vec::new();
-    for entry in &run.entries {
-        let Some(made) = made(run, entry) else {
-            // It has waited for an answer, and was made by the run that went on with it.
-            let later = store.runs.range(run.summary.number + 1..);
-            let goes_on = later.filter_map(|(_, run)| {
-                let place = run.tools.get(entry.call.as_ref()?)?;
-                made(run, run.entries.get(*place as usize)?)
-            });
-            calls.extend(goes_on.last().filter(|_| waited(entry)));
-            continue;
-        };
-        // A call that ran beside the step has no result there.
-        let is_after =
-            step.is_some_and(|step| entry.n > step.n || entry.end.is_none_or(|end| end > step.at));
-        if is_after {
-            calls.push(made);
-        }
+    // A call that ran beside the step has no result there.
+    let is_after = |entry: &&Entry| {
+        step.is_some_and(|step| entry.n > step.n || entry.end.is_none_or(|end| end > step.at))
+    };
+    let after = run.entries.iter().filter(is_after);
+    let mut calls: Vec<_> = after.filter_map(|entry| made(run, entry)).collect();
+    let mut last = run;
+    while let Some(next) = goes_on(store, last) {
+        calls.extend(next.entries.iter().filter_map(|entry| made(next, entry)));
+        last = next;
     }
     calls
+}
+
+/// Returns the run that went on with this one: it has made a call that waits here.
+fn goes_on<'a>(store: &'a Store, run: &Run) -> Option<&'a Run> {
+    let waiting = run.entries.iter().filter(|entry| waited(entry));
+    let waiting: Vec<_> = waiting.filter_map(|entry| entry.call.as_ref()).collect();
+    if waiting.is_empty() {
+        return None;
+    }
+    let later = store.runs.range(run.summary.number + 1..);
+    let mut later = later.map(|(_, run)| run);
+    // A fork has made the call for itself.
+    later.find(|run| {
+        let is_fork = run.summary.fork_of.is_some();
+        !is_fork && waiting.iter().any(|call| run.tools.contains_key(*call))
+    })
 }
 
 /// Returns whether a call was interrupted by a question.

@@ -6,6 +6,7 @@ mod access;
 mod bounds;
 mod canary;
 mod deleting;
+mod fork;
 mod inbox;
 mod live;
 mod recording;
