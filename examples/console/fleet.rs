@@ -56,7 +56,7 @@ impl Fleet {
             customers: AtomicU32::new(0),
         };
         for agent in fleet.agents()? {
-            console.explain(&agent);
+            console.agent(&agent);
         }
         Ok(fleet)
     }
@@ -256,7 +256,7 @@ fn support(console: &Console) -> Result<Agent, BoxError> {
         .on_tool(Approval::of_tools(["refund"]).by_role(SUPPORT))
         .global_callbacks(console.watch())
         .build()?;
-    console.explain(&agent);
+    console.agent(&agent);
     Ok(agent)
 }
 

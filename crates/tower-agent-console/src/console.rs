@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use tower_agent::agent::Explanation;
 use tower_agent::callback::Bundle;
 use tower_agent::error::Result;
 use tower_agent::{Agent, RunContext};
 #[cfg(feature = "inbox")]
-use tower_agent_conversations::Inbox;
+use tower_agent_conversations::{Inbox, Inboxes};
 
 use crate::audit::Audit;
 use crate::collect::Collector;
 use crate::database::{Database, address, key_of, without_nul};
+#[cfg(feature = "inbox")]
+use crate::forks::Forks;
 use crate::lock::lock;
 use crate::record::{Run, ShownEntry};
 use crate::store::Store;
@@ -29,7 +30,7 @@ pub struct Console {
     has_content: bool,
     user: Option<Arc<UserOf>>,
     #[cfg(feature = "inbox")]
-    pub(crate) inbox: Option<crate::inbox::InboxOf>,
+    pub(crate) inbox: crate::inbox::InboxOf,
 }
 
 /// The number of entries, with their texts, that an export reads at once.
@@ -53,7 +54,9 @@ pub(crate) struct Inner {
     pub(crate) epoch: String,
     /// The key of the hashes of users.
     key: [u8; 16],
-    pub(crate) agents: Mutex<Vec<Explanation>>,
+    pub(crate) agents: Mutex<Vec<Agent>>,
+    #[cfg(feature = "inbox")]
+    pub(crate) forks: Forks,
     pub(crate) audit: Audit,
 }
 
@@ -64,19 +67,23 @@ impl Console {
         let epoch = uuid::Uuid::new_v4().simple().to_string();
         // It is part of the names of runs in the database, which people see.
         let store = Store::new(epoch[..12].to_owned());
+        #[cfg(feature = "inbox")]
+        let forks = Forks::default();
         Self {
+            #[cfg(feature = "inbox")]
+            inbox: crate::inbox::inbox_of(forks.clone()),
             inner: Arc::new(Inner {
                 collector: Collector::new(store),
                 database: OnceLock::new(),
                 epoch,
                 key: *uuid::Uuid::new_v4().as_bytes(),
                 agents: Mutex::default(),
+                #[cfg(feature = "inbox")]
+                forks,
                 audit: Audit::default(),
             }),
             has_content: false,
             user: None,
-            #[cfg(feature = "inbox")]
-            inbox: None,
         }
     }
 
@@ -168,7 +175,9 @@ impl Console {
     #[cfg_attr(docsrs, doc(cfg(feature = "inbox")))]
     #[must_use]
     pub fn inbox(mut self, inbox: impl Inbox) -> Self {
-        self.inbox = Some(crate::inbox::inbox_of(inbox));
+        let forks = self.inner.forks.clone();
+        let all = Inboxes::default().with(inbox).with(forks);
+        self.inbox = crate::inbox::inbox_of(all);
         self
     }
 
@@ -188,7 +197,7 @@ impl Console {
     /// let agent = Agent::builder(ScriptedModel::always(Turn::from_text("hi")))
     ///     .global_callbacks(console.watch())
     ///     .build()?;
-    /// console.explain(&agent);
+    /// console.agent(&agent);
     /// # Ok(())
     /// # }
     /// ```
@@ -214,17 +223,19 @@ impl Console {
             .observer(observer)
     }
 
-    /// Shows the [structure](Agent::explain) of an agent, also if it has never run. Another agent
-    /// with the same name takes its place.
-    pub fn explain(&self, agent: &Agent) {
-        let explanation = agent.explain().clone();
+    /// Gives the console an agent: its [structure](Agent::explain) is shown, also if it has never
+    /// run, and operators who [may](crate::Fork::ROLE) fork its runs from the page let it run. Another
+    /// agent with the same name takes its place.
+    ///
+    /// A fork from the page has neither the state of the run nor what the application gives a run
+    /// [for its tools](tower_agent::AgentRequest::with_extension): give the console an agent that
+    /// does without, or brings it along in a layer.
+    pub fn agent(&self, agent: &Agent) {
         let mut agents = lock(&self.inner.agents);
-        match agents
-            .iter_mut()
-            .find(|known| known.agent == explanation.agent)
-        {
-            Some(known) => *known = explanation,
-            None => agents.push(explanation),
+        let mut all = agents.iter_mut();
+        match all.find(|known| known.name() == agent.name()) {
+            Some(known) => *known = agent.clone(),
+            None => agents.push(agent.clone()),
         }
     }
 

@@ -78,6 +78,12 @@ pub struct Fork {
     run: KeptRun,
     from: Checkpoint,
     more: Vec<Message>,
+    /// The path of the outermost agent.
+    #[cfg_attr(
+        not(feature = "inbox"),
+        expect(dead_code, reason = "the page asks for it")
+    )]
+    called: Arc<str>,
     /// The agent whose model call follows, which edits are for.
     agent: Arc<str>,
     edits: Edits,
@@ -144,6 +150,7 @@ impl Console {
             from,
             agent,
             after,
+            ..
         } = Place::find(found, step)?;
         let calls = made_after(&store, found, after);
         let origin = ForkOf {
@@ -156,6 +163,7 @@ impl Console {
             run: kept.clone(),
             from: from.clone(),
             more: Vec::new(),
+            called: found.summary.agent.clone(),
             agent,
             edits: kept.edits.clone(),
             record: Arc::new(Record {
@@ -163,6 +171,29 @@ impl Console {
                 calls,
             }),
         })
+    }
+}
+
+#[cfg(feature = "inbox")]
+impl Console {
+    /// Returns what a fork may change at a step.
+    pub(crate) fn step(&self, run: &str, step: usize) -> std::result::Result<Value, NotRecorded> {
+        self.inner.collector.collect();
+        let store = lock(&self.inner.collector.store);
+        let found = store.run(run).ok_or_else(|| NotRecorded::UnknownRun {
+            run: run.to_owned(),
+        })?;
+        let place = Place::find(found, step)?;
+        let call = match place.next.content.kept.as_deref() {
+            Some(Kept::Model { call, .. }) => Some(&call.request),
+            _ => None,
+        };
+        Ok(json!({
+            "agent": place.agent,
+            "messages": place.from.messages,
+            "instructions": call.and_then(ModelRequest::instructions),
+            "settings": call.map(ModelRequest::settings),
+        }))
     }
 }
 
@@ -214,6 +245,12 @@ impl Fork {
     fn edit(mut self, edit: impl Fn(&mut ModelRequest) + Send + Sync + 'static) -> Self {
         self.edits.0.push((self.agent.clone(), Arc::new(edit)));
         self
+    }
+
+    /// Returns the name of the agent that was called.
+    #[cfg(feature = "inbox")]
+    pub(crate) fn agent_name(&self) -> &str {
+        &self.called
     }
 
     /// Returns the request that resumes a run of this fork, such as one that waits for answers:
@@ -295,6 +332,12 @@ struct Place<'a> {
     agent: Arc<str>,
     /// The entry that follows it; `None` at the end.
     after: Option<&'a Entry>,
+    /// The model call that follows it, or else the last one.
+    #[cfg_attr(
+        not(feature = "inbox"),
+        expect(dead_code, reason = "the page asks for it")
+    )]
+    next: &'a Entry,
 }
 
 impl<'a> Place<'a> {
@@ -351,6 +394,7 @@ impl<'a> Place<'a> {
             from,
             agent: agent_of(run, next),
             after,
+            next,
         })
     }
 }

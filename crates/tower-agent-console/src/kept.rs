@@ -20,6 +20,10 @@ use crate::lock::lock;
 
 /// A call with its request and its result.
 #[derive(Debug)]
+#[cfg_attr(
+    not(feature = "recording"),
+    expect(dead_code, reason = "a recording alone needs all of it")
+)]
 pub(crate) struct KeptCall<R: Request> {
     /// Its [path](RunContext::call_path) in the run.
     pub(crate) path: String,

@@ -21,7 +21,7 @@
 //! # let model = ScriptedModel::new([Turn::from_text("Good day.")]);
 //! let console = Console::new();
 //! let agent = Agent::builder(model).global_callbacks(console.watch()).build()?;
-//! console.explain(&agent);
+//! console.agent(&agent);
 //!
 //! let operators = |parts: &http::request::Parts| {
 //!     let staff = parts.extensions.get::<Staff>()?;
@@ -43,7 +43,7 @@
 //! | runs | agent, status, error, time, tokens, calls, who decided, user; those that run change as they go |
 //! | a run | its agents, turns, model and tool calls as a tree over time; of each call what stands around it, what each callback decided, what each band and layer did to it ([changed, answered, repeated, dropped](tower_agent::stream::WrapperNote)), the attempts that reached the model or the tool, and the texts, if they are recorded, with what was changed in them marked |
 //! | two runs | beside each other, aligned by step: what one of them alone has, and in which words the texts of a step differ |
-//! | agents | what is around the calls of the agents that [`explain`](Console::explain) has named, also without a run, and [orders](tower_agent::agent::Explanation::warnings) in it that never do what is intended |
+//! | agents | what is around the calls of the agents that [`agent`](Console::agent) has named, also without a run, and [orders](tower_agent::agent::Explanation::warnings) in it that never do what is intended |
 //! | inbox | with the feature `inbox`: the questions that wait in stored conversations, answered there, and who has answered which |
 //! | audit | who has answered, exported or deleted what |
 //!
@@ -121,12 +121,18 @@
     warn(clippy::expect_used, clippy::panic, clippy::unwrap_used)
 )]
 
+#[cfg_attr(
+    not(any(feature = "inbox", feature = "recording")),
+    expect(dead_code, reason = "nothing is written then")
+)]
 mod audit;
 mod collect;
 mod console;
 mod content;
 mod database;
 mod fork;
+#[cfg(feature = "inbox")]
+mod forks;
 #[cfg(feature = "inbox")]
 mod inbox;
 mod kept;

@@ -81,6 +81,12 @@ impl Operator {
         &self.name
     }
 
+    /// Returns whether they may fork runs from the page.
+    #[cfg(feature = "inbox")]
+    pub(crate) fn may_fork(&self) -> bool {
+        !self.roles.only(crate::Fork::ROLE).is_empty() && self.sees_content
+    }
+
     pub(crate) fn may_answer(&self) -> bool {
         #[cfg(feature = "inbox")]
         return !self.roles.is_empty();

@@ -5,6 +5,7 @@ import { follow, get } from "./server.js";
 import { go, remember } from "./app.js";
 import { managing } from "./data.js";
 import { marked } from "./diff.js";
+import { forking } from "./fork.js";
 import { around, find, isNothing, made, stack } from "./stack.js";
 
 /** Above so many rows, turns are folded at first. */
@@ -43,8 +44,13 @@ export async function showRun(place, { run: id, at }, me) {
         ["Failed attempts", run.failed_attempts || null], ["Error", run.error && words(run.error)], ["Waits for", run.waits_for.join(", ")],
         ["Decided by", run.decided_by.join(", ")], ["User", run.user], ["Conversation", run.conversation],
         ["Left out", run.left_out ? count(run.left_out, "event or text", "events or texts") : null],
-      ]));
+        ["Fork of", run.fork_of && link(run.fork_of.run, `${run.fork_of.run}, step ${run.fork_of.step}`)],
+        ["Forks", run.forks?.map((id) => [link(id, id), " "])],
+      ]),
+      me.maySave && run.ended ? h("p", {}, h("a", { href: `${address}/recording`, download: "recording.json" }, "Save as recording")) : "");
   }
+
+  const link = (id, text) => h("a", { href: `?${new URLSearchParams({ run: id })}` }, text);
 
   // Rows are kept: only those whose entry has changed are drawn anew.
   const rows = new Map();
@@ -142,6 +148,7 @@ export async function showRun(place, { run: id, at }, me) {
     if (me.seesContent) parts.push(...await changed(entry));
     if (entry.content && me.seesContent) parts.push(...await texts(entry));
     else if (entry.content) parts.push(h("p", { class: "note" }, `Its texts (${count(entry.content, "byte", "bytes")}) are not shown to you.`));
+    if (me.mayFork && run.ended) parts.push(...forking(id, entry, entries));
     if (own === drawing) detail.replaceChildren(...parts);
   }
 

@@ -111,6 +111,6 @@ function agent(explained, level) {
 export async function showAgents(place) {
   const explanations = await get("api/agents");
   place.append(h("h1", {}, "Agents"));
-  if (!explanations.length) place.append(h("p", { class: "note" }, "The program has told of none: ", h("code", {}, "console.explain(&agent)"), " shows one here, with everything around its calls."));
+  if (!explanations.length) place.append(h("p", { class: "note" }, "The program has told of none: ", h("code", {}, "console.agent(&agent)"), " shows one here, with everything around its calls."));
   place.append(...explanations.map((explained) => agent(explained, 2)));
 }

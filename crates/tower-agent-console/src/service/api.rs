@@ -3,6 +3,7 @@
 use http::Response;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tower_agent::Agent;
 use tower_agent::agent::Explanation;
 
 use super::body::ResponseBody;
@@ -236,7 +237,8 @@ impl Api<'_> {
 
     pub(super) fn agents(&self) -> Response<ResponseBody> {
         let agents = lock(&self.console.agents);
-        let shown = agents.iter().map(|explanation| ShownAgent {
+        let explanations = agents.iter().map(Agent::explain);
+        let shown = explanations.map(|explanation| ShownAgent {
             explanation,
             warnings: explanation
                 .warnings()

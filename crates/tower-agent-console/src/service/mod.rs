@@ -5,6 +5,8 @@ mod api;
 mod body;
 mod data;
 #[cfg(feature = "inbox")]
+mod fork;
+#[cfg(feature = "inbox")]
 mod inbox;
 mod live;
 mod page;
@@ -39,7 +41,7 @@ const LIVE: (usize, usize) = (256, 16);
 /// The console as an HTTP service; created by [`Console::into_service`]. Cloning is O(1).
 ///
 /// It answers to `GET` on `/`, its files and `api/..`, below the path where it is mounted, and to
-/// `POST` on `api/inbox`, `api/export` and `api/delete`.
+/// `POST` on `api/inbox`, `api/export`, `api/delete` and where runs are forked.
 #[derive(Clone)]
 pub struct ConsoleService {
     console: Console,
@@ -118,9 +120,15 @@ impl ConsoleService {
 
         #[cfg(feature = "inbox")]
         if path == ["api", "inbox"] {
-            let inbox = self.console.inbox.ok_or_else(Refusal::not_found)?;
+            let inbox = self.console.inbox;
             let audit = &self.console.inner.audit;
             return inbox::inbox(inbox, audit, operator, parts, body).await;
+        }
+        #[cfg(feature = "inbox")]
+        if let ["api", "runs", id, "fork", step] = path[..]
+            && parts.method == Method::POST
+        {
+            return fork::begin(&self.console, &operator, id, step, &parts, body).await;
         }
         let action = match path[..] {
             ["api", "export"] => Some(data::Action::Export),
@@ -146,6 +154,8 @@ impl ConsoleService {
             ["api", "runs", id] => api.run(id, query).await,
             ["api", "runs", id, "content", entry] => api.content(id, entry).await,
             ["api", "agents"] => Ok(api.agents()),
+            #[cfg(feature = "inbox")]
+            ["api", "runs", id, "fork", step] => fork::step(&self.console, &operator, id, step),
             #[cfg(feature = "recording")]
             ["api", "runs", id, "recording"] => recording::recording(&self.console, &operator, id),
             ["api", "audit"] => Ok(api.audit()),
@@ -161,15 +171,17 @@ impl ConsoleService {
     /// Returns who asks, and what they may do.
     fn me(&self, operator: &Operator) -> Response<ResponseBody> {
         #[cfg(feature = "inbox")]
-        let has_inbox = self.console.inbox.is_some();
+        let may_fork = operator.may_fork();
         #[cfg(not(feature = "inbox"))]
-        let has_inbox = false;
+        let may_fork = false;
         reply::json(&serde_json::json!({
             "name": operator.name(),
             "seesUsers": operator.sees_users,
             "seesContent": operator.sees_content,
             "managesData": operator.manages_data,
-            "mayAnswer": has_inbox && operator.may_answer(),
+            "mayAnswer": operator.may_answer(),
+            "mayFork": may_fork,
+            "maySave": cfg!(feature = "recording") && operator.sees_content,
         }))
     }
 }

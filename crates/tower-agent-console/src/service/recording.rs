@@ -3,13 +3,12 @@
 use std::time::SystemTime;
 
 use http::header::CONTENT_DISPOSITION;
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response};
 
 use super::body::ResponseBody;
 use super::reply::{Refusal, typed};
 use crate::audit::AuditRow;
 use crate::console::Console;
-use crate::not_recorded::NotRecorded;
 use crate::operator::Operator;
 use crate::record::micros;
 
@@ -43,15 +42,4 @@ pub(super) fn recording(
         status: status.as_u16(),
     });
     response
-}
-
-impl From<NotRecorded> for Refusal {
-    fn from(error: NotRecorded) -> Self {
-        match &error {
-            NotRecorded::UnknownRun { .. } | NotRecorded::NoStep { .. } => {
-                Self::new(StatusCode::NOT_FOUND, "not_found", error.to_string())
-            }
-            _ => Self::new(StatusCode::CONFLICT, "not_recorded", error.to_string()),
-        }
-    }
 }

@@ -10,6 +10,7 @@ use serde_json::json;
 use tower_agent::Error;
 
 use super::body::ResponseBody;
+use crate::not_recorded::NotRecorded;
 
 /// A request that is not answered, and the reason.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ impl Refusal {
         Self::new(StatusCode::FORBIDDEN, "forbidden", why)
     }
 
+    #[cfg(any(feature = "inbox", feature = "recording"))]
     pub(super) fn status(&self) -> StatusCode {
         self.status
     }
@@ -51,7 +53,8 @@ impl Refusal {
     }
 
     pub(super) fn not_allowed() -> Self {
-        let why = "use GET to look at the console, and POST to answer, to export and to delete";
+        let why =
+            "use GET to look at the console, and POST to answer, to export, to delete and to fork";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", why)
     }
 
@@ -76,6 +79,15 @@ impl Refusal {
 impl From<Error> for Refusal {
     fn from(_: Error) -> Self {
         Self::unavailable("the database of the console does not answer; try again when it does")
+    }
+}
+
+impl From<NotRecorded> for Refusal {
+    fn from(error: NotRecorded) -> Self {
+        match &error {
+            NotRecorded::UnknownRun { .. } | NotRecorded::NoStep { .. } => Self::not_found(),
+            _ => Self::new(StatusCode::CONFLICT, "not_recorded", error.to_string()),
+        }
     }
 }
 

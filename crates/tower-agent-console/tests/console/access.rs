@@ -187,7 +187,8 @@ async fn made_up_ids_cursors_and_paths_are_refused() {
         "/api/runs/r1/content/1e9",
         "/api/runs/r1/content/99999999999999999999999",
         "/api/live?run=r2",
-        "/api/inbox",
+        "/api/runs/r1/fork",
+        "/api/runs/r2/recording",
         "/api",
         "/api/",
         "/api/nothing",
@@ -281,6 +282,7 @@ async fn the_page_may_load_its_own_files_alone() {
         "data.js",
         "diff.js",
         "beside.js",
+        "fork.js",
     ] {
         let (status, text) = get(&service, &format!("/{file}")).await;
         assert_eq!(status, 200, "{file}");

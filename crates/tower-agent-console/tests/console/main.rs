@@ -7,6 +7,7 @@ mod bounds;
 mod canary;
 mod deleting;
 mod fork;
+mod forking;
 mod inbox;
 mod live;
 mod recording;

@@ -301,12 +301,12 @@ async fn an_agent_is_explained_without_a_run() {
             .build()
             .unwrap()
     };
-    console.explain(&agent("first"));
+    console.agent(&agent("first"));
     let agents = json(&service, "/api/agents").await;
     assert_eq!(agents[0]["warnings"], json!([]));
 
     // Known by their names, as in everything that is explained.
-    console.explain(&agent("CallRetryLayer"));
+    console.agent(&agent("CallRetryLayer"));
     let agents = json(&service, "/api/agents").await;
     assert_eq!(agents.as_array().unwrap().len(), 1, "by its name");
     assert_eq!(
@@ -365,7 +365,7 @@ async fn what_a_layer_or_a_band_did_to_a_call_is_told() {
         .global_callbacks(console.watch())
         .build()
         .unwrap();
-    console.explain(&agent);
+    console.agent(&agent);
     agent.run("?").await.unwrap();
 
     let service = service(&console);

@@ -1,0 +1,173 @@
+//! Forks, begun from the page.
+
+use std::time::{Duration, SystemTime};
+
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::Deserialize;
+use tower_agent::message::Messages;
+use tower_agent::{Agent, BoxError, Settings};
+
+use super::body::ResponseBody;
+use super::reply::{self, Refusal};
+use crate::audit::AuditRow;
+use crate::console::Console;
+use crate::fork::Fork;
+use crate::lock::lock;
+use crate::operator::Operator;
+use crate::record::micros;
+
+/// The maximum length of a body, in bytes.
+const BODY: usize = 4 << 20;
+
+/// The time in which a body has to arrive.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// What an operator changes. What is left out stays as it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Changes {
+    messages: Option<Messages>,
+    instructions: Option<String>,
+    settings: Option<Settings>,
+    model: Option<String>,
+    message: Option<String>,
+}
+
+/// Returns what may be changed at a step: of those who see content alone.
+pub(super) fn step(
+    console: &Console,
+    operator: &Operator,
+    run: &str,
+    step: &str,
+) -> Result<Response<ResponseBody>, Refusal> {
+    may_fork(operator)?;
+    let step = step.parse().map_err(|_| Refusal::not_found())?;
+    Ok(reply::json(&console.step(run, step)?))
+}
+
+/// Begins a fork, and writes down who has.
+pub(super) async fn begin<B>(
+    console: &Console,
+    operator: &Operator,
+    run: &str,
+    step: &str,
+    parts: &Parts,
+    body: B,
+) -> Result<Response<ResponseBody>, Refusal>
+where
+    B: http_body::Body<Error: Into<BoxError>> + Send + 'static,
+    B::Data: Send,
+{
+    let begun = fork(console, operator, run, step, parts, body).await;
+    let begun = begun.map(|(agent, fork)| {
+        let id = fork.run_id().to_owned();
+        // It goes on, whether the operator stays or not.
+        tokio::spawn(console.inner.forks.clone().run(agent, fork));
+        id
+    });
+    let (status, named) = match &begun {
+        Ok(id) => (StatusCode::CREATED, format!(", as {id}")),
+        Err(refusal) => (refusal.status(), String::new()),
+    };
+    let cut = |text: &str| text.chars().take(200).collect::<String>();
+    console.inner.audit.add(AuditRow {
+        at: micros(SystemTime::now()),
+        operator: operator.shared_name().clone(),
+        action: "fork",
+        about: format!("run {} from step {}{named}", cut(run), cut(step)),
+        status: status.as_u16(),
+    });
+    let mut response = reply::json(&serde_json::json!({ "run": begun? }));
+    *response.status_mut() = status;
+    Ok(response)
+}
+
+async fn fork<B>(
+    console: &Console,
+    operator: &Operator,
+    run: &str,
+    step: &str,
+    parts: &Parts,
+    body: B,
+) -> Result<(Agent, Fork), Refusal>
+where
+    B: http_body::Body<Error: Into<BoxError>> + Send + 'static,
+    B::Data: Send,
+{
+    may_fork(operator)?;
+    let step = step.parse().map_err(|_| Refusal::not_found())?;
+    let changes = read(parts, body).await?;
+    let mut fork = console.fork(run, step)?;
+    let agent = fork.agent_name();
+    let agents = lock(&console.inner.agents);
+    let mut known = agents.iter();
+    let agent = known.find(|known| known.name() == agent).cloned();
+    drop(agents);
+    let agent = agent.ok_or_else(|| {
+        let why = "the console was not given the agent of this run: see `Console::agent`";
+        Refusal::new(StatusCode::CONFLICT, "unknown_agent", why)
+    })?;
+    if let Some(messages) = changes.messages {
+        fork = fork.messages(|all| *all = messages);
+    }
+    if let Some(instructions) = changes.instructions {
+        fork = fork.instructions(instructions);
+    }
+    if let Some(settings) = changes.settings {
+        fork = fork.settings(move |all| *all = settings.clone());
+    }
+    if let Some(model) = changes.model {
+        fork = fork.model(model);
+    }
+    if let Some(message) = changes.message {
+        fork = fork.message(tower_agent::Message::user(message));
+    }
+    Ok((agent, fork))
+}
+
+async fn read<B>(parts: &Parts, body: B) -> Result<Changes, Refusal>
+where
+    B: http_body::Body<Error: Into<BoxError>> + Send + 'static,
+    B::Data: Send,
+{
+    let invalid = |status, why: String| Refusal::new(status, "invalid", why);
+    // What a form of another page can send without being asked is no JSON.
+    let content_type = parts.headers.get(CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok());
+    let media_type = content_type.and_then(|value| value.split(';').next());
+    if !media_type.is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json")) {
+        let why = "send JSON, as `content-type: application/json`".to_owned();
+        return Err(invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+    }
+    let body = Limited::new(body, BODY).collect();
+    let body = tokio::time::timeout(BODY_TIME, body).await.map_err(|_| {
+        let why = format!("the body did not arrive within {BODY_TIME:?}");
+        invalid(StatusCode::REQUEST_TIMEOUT, why)
+    })?;
+    let body = body.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            let why = format!("the body is longer than {BODY} bytes");
+            return invalid(StatusCode::PAYLOAD_TOO_LARGE, why);
+        }
+        invalid(
+            StatusCode::BAD_REQUEST,
+            "the body cannot be read".to_owned(),
+        )
+    })?;
+    serde_json::from_slice(&body.to_bytes())
+        .map_err(|error| invalid(StatusCode::BAD_REQUEST, error.to_string()))
+}
+
+fn may_fork(operator: &Operator) -> Result<(), Refusal> {
+    if operator.may_fork() {
+        return Ok(());
+    }
+    let why = format!(
+        "to fork a run, an operator sees content and has the role `{}`",
+        Fork::ROLE
+    );
+    Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", why))
+}
