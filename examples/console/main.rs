@@ -25,7 +25,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tower_agent::BoxError;
 use tower_agent_agui::conversations::{ConversationKey, Roles};
-use tower_agent_console::{Console, Operator};
+use tower_agent_console::{Console, Fork, Operator};
 use tower_agent_durable::Sqlite;
 
 use self::fleet::Fleet;
@@ -52,7 +52,7 @@ async fn main() -> Result<(), BoxError> {
         .sees_content()
         .sees_users()
         .manages_data()
-        .answers_as(Roles::new([fleet::SUPPORT]));
+        .answers_as(Roles::new([fleet::SUPPORT, Fork::ROLE]));
     let app = Router::new()
         .route("/", get(|| async { Redirect::to("/console") }))
         .nest_service("/console", page.into_local_service(developer));

@@ -6,7 +6,7 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { rm } from "node:fs/promises";
+import { readFile, rm } from "node:fs/promises";
 import http from "node:http";
 import { join } from "node:path";
 import { Person, browser, has, out } from "./page/browser.mjs";
@@ -198,6 +198,29 @@ const steps = {
     await isNarrow("beside");
     await page.reload();
     await has(detail.locator("ins"), "look");
+  },
+  "a run is forked before a call, and saved as a recording": async () => {
+    await page.goto(base);
+    await press(runOf("support").first().getByRole("link"));
+    await has(page.locator("h1"), "support");
+    const saved = page.waitForEvent("download");
+    await press(page.getByRole("link", { name: "Save as recording" }));
+    const recording = JSON.parse(await readFile(await (await saved).path(), "utf8"));
+    assert.equal(recording.tower_agent_recording, 1);
+    const origin = new URL(page.url()).searchParams.get("run");
+    await press(page.locator(".pick", { has: page.locator(".kind.model") }));
+    await press(page.getByRole("button", { name: "Fork before this call" }));
+    await has(page.getByLabel(/Messages/), "");
+    await person.look("console-fork");
+    await isNarrow("fork");
+    await page.getByLabel("One more message").fill("And quickly.");
+    await press(page.getByRole("button", { name: "Fork", exact: true }));
+    await page.waitForURL((address) => address.searchParams.get("run")?.startsWith(`${origin}-fork-`));
+    await has(page.locator(".facts"), `Fork of${origin}`);
+    await press(page.getByRole("link", { name: new RegExp(`^${origin}, step`) }));
+    await has(page.locator(".facts"), "Forks");
+    await press(page.getByRole("link", { name: "Audit" }));
+    await has(page.locator(".audit tbody tr"), `run ${origin} from step`);
   },
   "a run and all of a user's are exported and deleted": async () => {
     await page.goto(`${base}?agent=mail`);

@@ -5,12 +5,16 @@ use std::sync::{Arc, Mutex};
 
 use futures::StreamExt;
 use serde_json::{Value, json};
+use tower::{Layer, ServiceExt};
 use tower_agent::callback::{after_tool, before_model};
 use tower_agent::message::{ToolCall, ToolResult};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Effect, ErrorKind, Message, ModelRequest,
     ModelResponse, Part, Resolution, Role, Tool, ToolResponse,
+};
+use tower_agent_agui::conversations::{
+    ConversationKey, ConversationStore, MemoryConversations, SessionLayer,
 };
 use tower_agent_console::{Console, Fork, NotRecorded};
 use tower_agent_middleware::approval::Approval;
@@ -517,4 +521,29 @@ async fn without_content_there_is_nothing_to_fork() {
     assert_eq!(error, NotRecorded::NoContent { run: "r".into() });
     let error = console.fork("other", 0).unwrap_err();
     assert!(matches!(error, NotRecorded::UnknownRun { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn the_stored_conversation_of_the_origin_is_not_touched() {
+    let console = console();
+    let shop = Shop::default();
+    let agent = shopper(&console, &shop);
+    let store = Arc::new(MemoryConversations::new());
+    let sessions = SessionLayer::new(store.clone()).layer(agent.clone());
+    let key = ConversationKey::new("shop", "ada", "1");
+    let request = key.request("Shop.").with_run_id("r");
+    sessions.clone().oneshot(request).await.unwrap();
+    let before = store.load(&key, 0).await.unwrap();
+
+    let fork = console.fork("r", 1).unwrap().message("Something else.");
+    let mut stream = agent.stream(fork);
+    stream.next().await;
+    drop(stream);
+    agent.run(console.fork("r", 2).unwrap()).await.unwrap();
+    assert_eq!(store.load(&key, 0).await.unwrap(), before);
+    assert_eq!(store.len(), 1, "a fork is stored nowhere by itself");
+    // Both go on.
+    let request = key.request("Again.").with_run_id("r2");
+    let response = sessions.oneshot(request).await.unwrap();
+    assert!(response.messages().len() > 10);
 }

@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use tower_agent::callback::{Bundle, before_model};
 use tower_agent::testing::{Recording, ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelRequest, Part,
-    Request as _, Tool, Usage,
+    Agent, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelRequest, Part, Tool, Usage,
 };
 use tower_agent_console::{Console, NotRecorded, Operator};
 use tower_agent_middleware::redact::{Detector, Redact};
