@@ -82,11 +82,7 @@ impl Forks {
             let why = "the question is for another role";
             return Err(refusal(RefusalKind::Forbidden, why));
         }
-        if question.is_late(answer, SystemTime::now()) {
-            let why = "the time for an answer is over";
-            return Err(refusal(RefusalKind::Expired, why));
-        }
-        let checked = question.check(answer);
+        let checked = question.check(answer, SystemTime::now());
         checked.map_err(|error| Refusal::unfit(InputPart::Answer(0), &error))?;
         Ok(waiting.remove(index))
     }

@@ -39,6 +39,10 @@ pub(crate) struct KeptCall<R: Request> {
 
 /// Something whole that belongs to an entry.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is always in a box, and its messages take more"
+)]
 pub(crate) enum Kept {
     Run(KeptRun),
     Model {

@@ -206,7 +206,14 @@ async fn one(case: [usize; 3], wrong: &mut Vec<String>) {
             operate(&next, &root, question).await;
         }
     }
-    eprintln!("{what}: after {:?}", next.open().await.iter().map(|q| q.interrupt.clone()).collect::<Vec<_>>());
+    eprintln!(
+        "{what}: after {:?}",
+        next.open()
+            .await
+            .iter()
+            .map(|q| q.interrupt.clone())
+            .collect::<Vec<_>>()
+    );
     let words = ask_again(&next).await;
     let calls = calls(kept, point);
     let is_told = match calls {

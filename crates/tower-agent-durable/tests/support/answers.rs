@@ -1,6 +1,5 @@
 //! One question, and the cases of its answer.
 
-use std::future::{Ready, ready};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -95,15 +94,6 @@ pub(crate) struct Payment(pub(crate) String, pub(crate) i64);
 
 /// The payments.
 pub(crate) type Paid = Arc<Mutex<Vec<Payment>>>;
-
-/// Returns what pays into a list.
-pub(crate) fn pay_into(paid: &Paid) -> impl Fn(Payment) -> Ready<()> + Send + Sync + 'static {
-    let paid = paid.clone();
-    move |payment| {
-        paid.lock().unwrap().push(payment);
-        ready(())
-    }
-}
 
 /// Returns an agent that pays once somebody else than its user has approved it, and says what has
 /// become of it. A callback multiplies the amount by the factor.

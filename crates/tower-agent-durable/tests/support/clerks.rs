@@ -1,5 +1,6 @@
 //! The cases of an answer where runs are in an engine.
 
+use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::SystemTime;
@@ -8,7 +9,7 @@ use tower_agent::{Agent, AgentRequest, Resolution};
 use tower_agent_durable::journal::{Durable, Journal, RunEnd, RunKey};
 use tower_agent_middleware::approval::Decision;
 
-use crate::support::answers::{Case, Paid, Payment, clerk, pay_into};
+use crate::support::answers::{Case, Paid, Payment, clerk};
 
 /// The agent of a case.
 pub(crate) struct Clerk {
@@ -16,6 +17,15 @@ pub(crate) struct Clerk {
     pub(crate) agent: Agent,
     factor: Arc<AtomicI64>,
     paid: Paid,
+}
+
+/// Returns what pays into a list.
+fn pay_into(paid: &Paid) -> impl Fn(Payment) -> Ready<()> + Send + Sync + 'static {
+    let paid = paid.clone();
+    move |payment| {
+        paid.lock().unwrap().push(payment);
+        ready(())
+    }
 }
 
 /// Returns the agents of all cases.
