@@ -42,7 +42,12 @@ impl Extensions {
 
     /// Stores a value under its type and returns the previous value.
     fn put(&mut self, id: TypeId, value: AnyValue) -> Option<AnyValue> {
-        let entries = Arc::make_mut(self.0.get_or_insert_default());
+        let Some(entries) = &mut self.0 else {
+            // With room for one, which is what most calls have.
+            self.0 = Some(Arc::new(vec![(id, value)]));
+            return None;
+        };
+        let entries = Arc::make_mut(entries);
         match entries.iter_mut().find(|(known, _)| *known == id) {
             Some((_, known)) => Some(std::mem::replace(known, value)),
             None => {

@@ -41,16 +41,19 @@ impl Reading {
         let run = FlowRun::of(context)?;
         let origin = MessageOrigin::of(context, &run, guard);
         let reader = Reader::of(request, context, &origin.base);
-        let known = reader.and_then(|reader| run.known(reader, messages));
-        let (mut sum, begin) = known.unwrap_or_else(|| (Sum::of(origin.base.clone()), 0));
         let book = Book::of(context);
         let mut last = None;
-        for message in messages.range(begin) {
+        let mut add = |message, sum: &mut Sum| {
             sum.add(&label_of(&book, &origin, message, &mut last));
-        }
-        if let Some(reader) = reader {
-            run.note(reader, messages, begin, &sum);
-        }
+        };
+        let sum = match reader {
+            Some(reader) => run.read(reader, messages, add),
+            None => {
+                let mut sum = Sum::of(origin.base.clone());
+                messages.iter().for_each(|message| add(message, &mut sum));
+                sum
+            }
+        };
         Ok(Self {
             guard: guard.clone(),
             run,

@@ -232,35 +232,45 @@ impl FlowRun {
         Some(call.label.clone())
     }
 
-    /// Returns the label of the messages that this reader's model was sent before, and their
-    /// number, if these begin with them.
-    pub(super) fn known(&self, reader: Reader<'_>, messages: &Messages) -> Option<(Sum, usize)> {
-        let all = lock(&self.read);
-        let known = all.iter().find(|known| reader.is_of(known))?;
-        messages
-            .begins_with_clones_of(&known.messages)
-            .then(|| (known.sum.clone(), known.messages.len()))
-    }
-
-    /// Records the label of these messages, of which this many were known.
-    pub(super) fn note(&self, reader: Reader<'_>, messages: &Messages, begin: usize, sum: &Sum) {
+    /// Returns the label of the messages of a reader's request. `add` adds that of a message that
+    /// the reader's model was not sent before.
+    pub(super) fn read<'m>(
+        &self,
+        reader: Reader<'_>,
+        messages: &'m Messages,
+        mut add: impl FnMut(&'m Message, &mut Sum),
+    ) -> Sum {
         let mut all = lock(&self.read);
-        // The messages and not their list: the run would have to copy one that it shares to add to
-        // it.
-        let sum = sum.clone();
-        match all.iter_mut().find(|known| reader.is_of(known)) {
-            Some(known) => {
-                known.messages.truncate(begin);
-                known.messages.extend(messages.range(begin).cloned());
-                known.sum = sum;
+        let at = match all.iter().position(|known| reader.is_of(known)) {
+            Some(at) => at,
+            None => {
+                all.push(Known::new(reader));
+                all.len() - 1
             }
-            None => all.push(Known {
-                conversation: reader.conversation.to_owned(),
-                agent: reader.agent.to_owned(),
-                base: reader.base.clone(),
-                messages: messages.iter().cloned().collect(),
-                sum,
-            }),
+        };
+        let known = &mut all[at];
+        if !messages.begins_with_clones_of(&known.messages) {
+            known.messages.clear();
+            known.sum = Sum::of(known.base.clone());
+        }
+        for message in messages.range(known.messages.len()) {
+            add(message, &mut known.sum);
+            // The messages and not their list: the run would have to copy one that it shares to
+            // add to it.
+            known.messages.push(message.clone());
+        }
+        known.sum.clone()
+    }
+}
+
+impl Known {
+    fn new(reader: Reader<'_>) -> Self {
+        Self {
+            conversation: reader.conversation.to_owned(),
+            agent: reader.agent.to_owned(),
+            base: reader.base.clone(),
+            messages: Vec::new(),
+            sum: Sum::of(reader.base.clone()),
         }
     }
 }
