@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::StreamExt;
 use proptest::prelude::*;
 use serde_json::json;
+use tower_agent::agent::CheckpointHead;
 use tower_agent::callback::{
     after_agent, after_model, before_agent, before_model, before_tool, on_agent_error,
     on_model_error, on_tool_error, wrap_agent, wrap_model,
 };
 use tower_agent::compat::Semantics;
 use tower_agent::message::{ToolCall, ToolResult};
+use tower_agent::testing::Turn;
 use tower_agent::tool::{ToolDeclaration, ToolSet};
 use tower_agent::{
     Action, AgentBuilder, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelResponse,
@@ -133,6 +135,9 @@ enum Then {
     Cut,
     /// It goes on with the messages, and without the checkpoint.
     Messages,
+    /// It goes on with the messages, and with the head of another conversation, whose run has the
+    /// same id.
+    UnderAnother,
 }
 
 #[derive(Clone, Debug)]
@@ -151,6 +156,7 @@ fn case() -> impl Strategy<Value = Case> {
         2 => Just(Then::GoesOn),
         1 => Just(Then::Cut),
         1 => Just(Then::Messages),
+        1 => Just(Then::UnderAnother),
     ];
     let points = prop::collection::vec(prop::sample::select(&POINTS[..]), 1..=2);
     let tree = prop::sample::select(&TREES[..]);
@@ -646,14 +652,35 @@ fn tree(case: &Case, flow: Option<&Flow>, seen: &Seen) -> (Agent, AgentRequest) 
     (team.build().unwrap(), request)
 }
 
+/// The id of a run that a program has chosen twice.
+const RUN: &str = "run";
+
+/// Returns the head of a conversation in which everything is trusted, with many messages.
+async fn trusted_head(flow: Option<&Flow>) -> CheckpointHead {
+    let calls = (0..9).map(|_| Turn::tool("today", json!({})));
+    let model = ScriptedModel::new(calls.chain([Turn::from_text("Done.")]));
+    let today = Tool::function("today", "", |_: Value| "Monday").effect(Effect::Pure);
+    let agent = Agent::builder(model).name("host").tool(today);
+    let agent = match flow {
+        Some(flow) => agent.global_callbacks(flow.clone()),
+        None => agent,
+    };
+    let request = AgentRequest::new("What day is it?").with_run_id(RUN);
+    let ended = agent.build().unwrap().run(request).await.unwrap();
+    ended.checkpoint().head
+}
+
 /// Runs a case; returns what its models and tools have done.
 async fn run(case: &Case, is_guarded: bool) -> Seen {
     let seen = Seen::default();
     let flow = flow_of(case, &seen);
     let flow = is_guarded.then_some(&flow);
-    let (agent, request) = tree(case, flow, &seen);
+    let (agent, mut request) = tree(case, flow, &seen);
+    if case.then == Then::UnderAnother {
+        request = request.with_run_id(RUN);
+    }
     let checkpoint = match case.then {
-        Then::Ends | Then::GoesOn | Then::Cut | Then::Messages => {
+        Then::Ends | Then::GoesOn | Then::Cut | Then::Messages | Then::UnderAnother => {
             let result = agent.run(request).await;
             result.map_or_else(
                 |error| error.checkpoint().cloned(),
@@ -685,6 +712,9 @@ async fn run(case: &Case, is_guarded: bool) -> Seen {
             written.contains("SECRET") && message.tool_calls().next().is_none()
         };
         checkpoint.messages = whole.filter(has_content).cloned().collect();
+    }
+    if case.then == Then::UnderAnother {
+        checkpoint.head = trusted_head(flow).await;
     }
     let request = match case.then {
         Then::Messages => AgentRequest::conversation(checkpoint.messages),
@@ -765,7 +795,8 @@ proptest! {
 
     #[test]
     fn content_at_any_two_places_pays_nobody(case in case()) {
-        prop_assume!(case.then != Then::Messages || !needs_checkpoint(&case));
+        let has_its_labels = !matches!(case.then, Then::Messages | Then::UnderAnother);
+        prop_assume!(has_its_labels || !needs_checkpoint(&case));
         let mut case = case;
         case.points.dedup();
         let seen = runs(&case, true);
