@@ -249,9 +249,11 @@ impl Console {
     pub async fn delete_run(&self, id: &str) -> Result<bool> {
         let collector = &self.inner.collector;
         collector.collect();
+        #[cfg(feature = "inbox")]
+        self.inner.forks.forget(|fork| fork.run_id() == id);
         let recent = {
             let mut store = lock(&collector.store);
-            let number = store.number(id).or_else(|| store.number_of(&key_of(id)?));
+            let number = store.number(id);
             let number = number.filter(|number| store.remove(*number).is_some());
             number.map(|number| store.key(number))
         };
@@ -280,6 +282,8 @@ impl Console {
     /// within 10 seconds: the runs may still be there.
     pub async fn delete_user(&self, user: &str) -> Result<u64> {
         self.inner.collector.collect();
+        #[cfg(feature = "inbox")]
+        self.inner.forks.forget(|fork| fork.user() == Some(user));
         let (numbers, unwritten) = {
             let mut store = lock(&self.inner.collector.store);
             let numbers = store.of_user(user);
@@ -435,6 +439,8 @@ impl Inner {
     /// Finds a run by the id that the page shows: that of the run itself, or with the name of its
     /// console behind it.
     pub(crate) async fn find(&self, id: &str) -> Result<Found> {
+        // It shows all that was told before.
+        self.collector.collect();
         let database = self.database.get();
         if let Some(database) = database {
             // So that nobody is shown here what was removed elsewhere; what is in memory is shown
@@ -444,8 +450,7 @@ impl Inner {
         let key = key_of(id);
         {
             let store = lock(&self.collector.store);
-            let of_key = || store.number_of(key.as_ref()?);
-            if let Some(number) = store.number(id).or_else(of_key) {
+            if let Some(number) = store.number(id) {
                 return Ok(Found::Recent(number));
             }
         }

@@ -52,7 +52,9 @@ const FORK: &str = "-fork-";
 /// ```
 ///
 /// It becomes an [`AgentRequest`], which can be given more: the [state] and the [extensions] that
-/// the run had are in no record, so give those that its tools need.
+/// the run had are in no record, so give those that its tools need. In the console, its user is
+/// that of the run unless the fork is [given](Console::user_id) another: what is kept of it goes
+/// with the rest of that person's data.
 ///
 /// # What is done again
 ///
@@ -75,6 +77,7 @@ const FORK: &str = "-fork-";
 pub struct Fork {
     id: Arc<str>,
     origin: ForkOf,
+    user: Option<Arc<str>>,
     run: KeptRun,
     from: Checkpoint,
     more: Vec<Message>,
@@ -101,6 +104,8 @@ pub(crate) struct ForkOf {
 #[derive(Clone)]
 pub(crate) struct Forked {
     pub(crate) origin: ForkOf,
+    /// The user of the origin, whose words it has.
+    pub(crate) user: Option<Arc<str>>,
     pub(crate) edits: Edits,
 }
 
@@ -160,6 +165,7 @@ impl Console {
         Ok(Fork {
             id: name(run),
             origin,
+            user: found.summary.user.clone(),
             run: kept.clone(),
             from: from.clone(),
             more: Vec::new(),
@@ -247,6 +253,12 @@ impl Fork {
         self
     }
 
+    /// Returns the user of the origin.
+    #[cfg(feature = "inbox")]
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
     /// Returns the name of the agent that was called.
     #[cfg(feature = "inbox")]
     pub(crate) fn agent_name(&self) -> &str {
@@ -268,6 +280,7 @@ impl Fork {
             .with_run_id(id)
             .with_extension(Forked {
                 origin: self.origin.clone(),
+                user: self.user.clone(),
                 edits: self.edits.clone(),
             })
             .with_global_callbacks(self.around());

@@ -61,6 +61,11 @@ impl Forks {
         });
     }
 
+    /// Lets go of some of those that wait.
+    pub(crate) fn forget(&self, is_meant: impl Fn(&Fork) -> bool) {
+        lock(&self.0).retain(|waiting| !is_meant(&waiting.fork));
+    }
+
     /// Takes the fork that waits for the answer to a question, if this person may give it.
     fn take(
         &self,

@@ -121,10 +121,6 @@
     warn(clippy::expect_used, clippy::panic, clippy::unwrap_used)
 )]
 
-#[cfg_attr(
-    not(any(feature = "inbox", feature = "recording")),
-    expect(dead_code, reason = "nothing is written then")
-)]
 mod audit;
 mod collect;
 mod console;

@@ -5,7 +5,10 @@ use crate::record::{Entry, EntryKind, Run};
 #[non_exhaustive]
 pub enum NotRecorded {
     /// There is no such run.
-    #[error("the console has no run `{run}`: it keeps the latest runs of this process")]
+    #[error(
+        "the console has no run `{run}` in memory, where what a fork and a recording are made of is \
+         kept: of the latest runs of this process"
+    )]
     UnknownRun {
         /// The id of the run.
         run: String,

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tower_agent::stream::{Event, EventKind, Observation};
 
+use crate::database::key_of;
 use crate::note::{Note, What};
 use crate::record::{Run, Summary, micros};
 use crate::stored::{StoredKey, StoredPlace, StoredQuery};
@@ -163,8 +164,10 @@ impl Store {
             .collect()
     }
 
+    /// Returns the number of a run, by the id that it shows or by its address.
     pub(crate) fn number(&self, id: &str) -> Option<u64> {
-        self.by_shown_id.get(id).copied()
+        let shown = self.by_shown_id.get(id).copied();
+        shown.or_else(|| self.number_of(&key_of(id)?))
     }
 
     pub(crate) fn run(&self, id: &str) -> Option<&Run> {

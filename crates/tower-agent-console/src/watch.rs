@@ -190,7 +190,7 @@ impl Seen for AgentRequest {
             let forked = context.extensions().get::<Forked>();
             let kept = watch.has_content.then(|| Kept::Run(KeptRun::of(self)));
             let what = What::About {
-                user: watch.user(context),
+                user: watch.user(context).or_else(|| forked?.user.clone()),
                 conversation: conversation.map(|id| id.as_str().into()),
                 fork_of: forked.map(|forked| forked.origin.clone()),
                 kept: kept.map(Box::new),

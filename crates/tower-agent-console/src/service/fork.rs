@@ -13,7 +13,7 @@ use tower_agent::{Agent, BoxError, Settings};
 use super::body::ResponseBody;
 use super::reply::{self, Refusal};
 use crate::audit::AuditRow;
-use crate::console::Console;
+use crate::console::{Console, Found};
 use crate::fork::Fork;
 use crate::lock::lock;
 use crate::operator::Operator;
@@ -37,7 +37,7 @@ struct Changes {
 }
 
 /// Returns what may be changed at a step: of those who see content alone.
-pub(super) fn step(
+pub(super) async fn step(
     console: &Console,
     operator: &Operator,
     run: &str,
@@ -45,6 +45,7 @@ pub(super) fn step(
 ) -> Result<Response<ResponseBody>, Refusal> {
     may_fork(operator)?;
     let step = step.parse().map_err(|_| Refusal::not_found())?;
+    is_here(console, run).await?;
     Ok(reply::json(&console.step(run, step)?))
 }
 
@@ -100,6 +101,7 @@ where
     may_fork(operator)?;
     let step = step.parse().map_err(|_| Refusal::not_found())?;
     let changes = read(parts, body).await?;
+    is_here(console, run).await?;
     let mut fork = console.fork(run, step)?;
     let agent = fork.agent_name();
     let agents = lock(&console.inner.agents);
@@ -170,4 +172,12 @@ fn may_fork(operator: &Operator) -> Result<(), Refusal> {
         Fork::ROLE
     );
     Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", why))
+}
+
+/// Fails if there is no such run: one of the database is told from one that never was.
+async fn is_here(console: &Console, run: &str) -> Result<(), Refusal> {
+    match console.inner.find(run).await? {
+        Found::Nowhere => Err(Refusal::not_found()),
+        _ => Ok(()),
+    }
 }

@@ -155,9 +155,13 @@ impl ConsoleService {
             ["api", "runs", id, "content", entry] => api.content(id, entry).await,
             ["api", "agents"] => Ok(api.agents()),
             #[cfg(feature = "inbox")]
-            ["api", "runs", id, "fork", step] => fork::step(&self.console, &operator, id, step),
+            ["api", "runs", id, "fork", step] => {
+                fork::step(&self.console, &operator, id, step).await
+            }
             #[cfg(feature = "recording")]
-            ["api", "runs", id, "recording"] => recording::recording(&self.console, &operator, id),
+            ["api", "runs", id, "recording"] => {
+                recording::recording(&self.console, &operator, id).await
+            }
             ["api", "audit"] => Ok(api.audit()),
             ["api", "live"] => {
                 let console = self.console.inner.clone();

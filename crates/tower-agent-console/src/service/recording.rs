@@ -8,32 +8,26 @@ use http::{HeaderValue, Response};
 use super::body::ResponseBody;
 use super::reply::{Refusal, typed};
 use crate::audit::AuditRow;
-use crate::console::Console;
+use crate::console::{Console, Found};
 use crate::operator::Operator;
 use crate::record::micros;
 
 /// Returns the recording of a run as a file, and writes down who has taken it.
-pub(super) fn recording(
+pub(super) async fn recording(
     console: &Console,
     operator: &Operator,
     run: &str,
 ) -> Result<Response<ResponseBody>, Refusal> {
-    let saved = if operator.sees_content {
-        console.recording(run).map_err(Refusal::from)
-    } else {
-        Err(Refusal::content())
-    };
-    let response = saved.map(|text| {
+    let response = save(console, operator, run).await.map(|text| {
         let mut response = typed("application/json", text);
         // The id may be anything, and is no name of a file.
         let name = HeaderValue::from_static("attachment; filename=\"recording.json\"");
         response.headers_mut().insert(CONTENT_DISPOSITION, name);
         response
     });
-    let status = match &response {
-        Ok(response) => response.status(),
-        Err(refusal) => refusal.status(),
-    };
+    let status = response
+        .as_ref()
+        .map_or_else(Refusal::status, Response::status);
     console.inner.audit.add(AuditRow {
         at: micros(SystemTime::now()),
         operator: operator.shared_name().clone(),
@@ -42,4 +36,14 @@ pub(super) fn recording(
         status: status.as_u16(),
     });
     response
+}
+
+async fn save(console: &Console, operator: &Operator, run: &str) -> Result<String, Refusal> {
+    if !operator.sees_content {
+        return Err(Refusal::content());
+    }
+    if matches!(console.inner.find(run).await?, Found::Nowhere) {
+        return Err(Refusal::not_found());
+    }
+    Ok(console.recording(run)?)
 }

@@ -35,7 +35,6 @@ impl Refusal {
         Self::new(StatusCode::FORBIDDEN, "forbidden", why)
     }
 
-    #[cfg(any(feature = "inbox", feature = "recording"))]
     pub(super) fn status(&self) -> StatusCode {
         self.status
     }
@@ -85,7 +84,8 @@ impl From<Error> for Refusal {
 impl From<NotRecorded> for Refusal {
     fn from(error: NotRecorded) -> Self {
         match &error {
-            NotRecorded::UnknownRun { .. } | NotRecorded::NoStep { .. } => Self::not_found(),
+            NotRecorded::NoStep { .. } => Self::not_found(),
+            // One that is not in the database either was not found before.
             _ => Self::new(StatusCode::CONFLICT, "not_recorded", error.to_string()),
         }
     }

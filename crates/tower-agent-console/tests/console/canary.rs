@@ -172,6 +172,42 @@ async fn what_is_recorded_is_for_those_who_see_content() {
     }
 }
 
+/// A recording has all that a replay compares; those who see no content get none.
+#[tokio::test]
+async fn a_recording_has_neither_state_nor_what_the_application_gave_the_run() {
+    let console = Console::new().record_content().user_id(user_of);
+    run(&console).await;
+    let sees_content = service(&console);
+    let reader = service_for(&console, || Operator::new("rea"));
+    let mut all = String::new();
+    for run in runs(&sees_content).await {
+        let id = run["id"].as_str().unwrap();
+        let path = format!("/api/runs/{id}/recording");
+        let (status, text) = get(&sees_content, &path).await;
+        assert_eq!(status, 200, "{text}");
+        all += &text;
+        assert_eq!(get(&reader, &path).await.0, 403);
+    }
+    for canary in [
+        "canary-answer",
+        "canary-setting",
+        "canary-description",
+        "canary-bytes",
+    ] {
+        assert!(all.contains(canary), "{canary}");
+    }
+    for canary in [
+        "canary-state",
+        "canary-private",
+        "canary-extension",
+        "canary-principal",
+        "canary-event",
+        "canary-note",
+    ] {
+        assert!(!all.contains(canary), "{canary}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_redacted_is_not_kept() {
     let console = Console::new().record_content();

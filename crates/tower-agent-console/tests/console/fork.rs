@@ -19,7 +19,7 @@ use tower_agent_agui::conversations::{
 use tower_agent_console::{Console, Fork, NotRecorded};
 use tower_agent_middleware::approval::Approval;
 
-use crate::world::{json, of_kind, service};
+use crate::world::{User, json, of_kind, service, user_of};
 
 /// Tools that count their calls: what changes something tells which call it was.
 #[derive(Clone, Default)]
@@ -546,4 +546,17 @@ async fn the_stored_conversation_of_the_origin_is_not_touched() {
     let request = key.request("Again.").with_run_id("r2");
     let response = sessions.oneshot(request).await.unwrap();
     assert!(response.messages().len() > 10);
+}
+
+#[tokio::test]
+async fn a_fork_is_part_of_the_data_of_the_user_whose_words_it_has() {
+    let console = console().user_id(user_of);
+    let shop = Shop::default();
+    let agent = shopper(&console, &shop);
+    let request = named("Shop.", "r").with_extension(User("ada"));
+    agent.run(request).await.unwrap();
+    agent.run(console.fork("r", 1).unwrap()).await.unwrap();
+    assert_eq!(console.export_user("ada").await.unwrap().len(), 2);
+    assert_eq!(console.delete_user("ada").await.unwrap(), 2);
+    assert!(console.fork("r", 0).is_err());
 }
