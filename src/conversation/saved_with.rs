@@ -22,13 +22,15 @@ type Beginning = (usize, String);
 /// saved with.
 pub(crate) fn count(private: &State, messages: &Messages) -> usize {
     let saved = private.read(KEY, beginnings);
-    let (same, _) = compare(saved, messages);
+    // What comes after the longest of them is none of it.
+    let longest = saved.last().map_or(0, |(length, _)| *length);
+    let (same, _) = compare(saved, messages.iter().take(longest));
     same.last().map_or(0, |(length, _)| *length)
 }
 
 /// Records that the private state is saved with these messages.
 pub(crate) fn note(private: &mut Map<String, Value>, messages: &Messages) {
-    let (mut same, digest) = compare(beginnings(private.get(KEY)), messages);
+    let (mut same, digest) = compare(beginnings(private.get(KEY)), messages.iter());
     if same
         .last()
         .is_none_or(|(length, _)| *length < messages.len())
@@ -44,11 +46,14 @@ fn beginnings(entry: Option<&Value>) -> Vec<Beginning> {
 }
 
 /// Returns those of the beginnings that these messages have, and the digest of them all.
-fn compare(saved: Vec<Beginning>, messages: &Messages) -> (Vec<Beginning>, String) {
+fn compare<'m>(
+    saved: Vec<Beginning>,
+    messages: impl Iterator<Item = &'m Message>,
+) -> (Vec<Beginning>, String) {
     let mut saved = saved.into_iter().peekable();
     let mut same = Vec::new();
     let mut digest = String::new();
-    for (index, message) in messages.iter().enumerate() {
+    for (index, message) in messages.enumerate() {
         digest = digest_after(&digest, message);
         if let Some(beginning) = saved.next_if(|(length, _)| *length == index + 1)
             && beginning.1 == digest

@@ -234,7 +234,7 @@ impl AgentRequest {
     /// ```
     /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::callback::before_agent;
-    /// use tower_agent::{Agent, AgentRequest, AgentResponse, Error};
+    /// use tower_agent::{Agent, AgentRequest, Message};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
@@ -247,7 +247,7 @@ impl AgentRequest {
     /// let first = agent.run("Hi.").await?;
     /// let request = AgentRequest::resume(first.checkpoint()).with_message("And again.");
     /// assert_eq!(request.count_saved(), 2);
-    /// let others = first.checkpoint().with_messages(["Hi.".into(), "Bye.".into()]);
+    /// let others = first.checkpoint().with_messages([Message::user("Hi."), Message::user("Bye.")]);
     /// assert_eq!(AgentRequest::resume(others).count_saved(), 0);
     /// # Ok(())
     /// # }
