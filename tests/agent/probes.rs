@@ -731,7 +731,11 @@ async fn texts_are_told_to_an_observer_that_asks_for_them() {
         }))
         .on_tool(after_tool(|_, _| Action::Respond(ToolResponse::new("sun"))))
         .on_agent(after_agent(|_, response: &AgentResponse| {
-            Action::Respond(response.clone().with_text("It shines."))
+            Action::Respond(
+                response
+                    .clone()
+                    .with_message(Message::assistant("It shines.")),
+            )
         }));
     let of = |before: &str, after: &str| Some([before.to_owned(), after.to_owned()]);
     let told = texts(agent).await;
