@@ -127,8 +127,8 @@ impl ToolResponse {
         self.origin
     }
 
-    /// Returns the arguments that the tool received, as callbacks have changed them, or `None` if it
-    /// received the model's own.
+    /// Returns the arguments that the tool received, as callbacks have changed them, or `None` if
+    /// it received the model's own.
     #[must_use]
     pub fn changed_arguments(&self) -> Option<&Value> {
         self.arguments.as_deref()

@@ -224,8 +224,8 @@ impl Console {
     }
 
     /// Gives the console an agent: its [structure](Agent::explain) is shown, also if it has never
-    /// run, and operators who [may](crate::Fork::ROLE) fork its runs from the page let it run. Another
-    /// agent with the same name takes its place.
+    /// run, and operators who [may](crate::Fork::ROLE) fork its runs from the page let it run.
+    /// Another agent with the same name takes its place.
     ///
     /// A fork from the page has neither the state of the run nor what the application gives a run
     /// [for its tools](tower_agent::AgentRequest::with_extension): give the console an agent that

@@ -52,9 +52,10 @@ const FORK: &str = "-fork-";
 /// ```
 ///
 /// It becomes an [`AgentRequest`], which can be given more: the [state] and the [extensions] that
-/// the run had are in no record, so give those that its tools need. In the console, its user is
-/// that of the run unless the fork is [given](Console::user_id) another: what is kept of it goes
-/// with the rest of that person's data.
+/// the run had are in no record, so give those that its tools need. Nor is its private state: what
+/// a redaction has hidden stays a placeholder. In the console, its user is that of the run unless
+/// the fork is [given](Console::user_id) another: what is kept of it goes with the rest of that
+/// person's data.
 ///
 /// # What is done again
 ///
@@ -421,8 +422,8 @@ fn agent_of(run: &Run, entry: &Entry) -> Arc<str> {
     }
 }
 
-/// Returns the calls that have reached their tools and are not in the conversation at the step, also
-/// those of the runs that went on with this one after it had waited for answers.
+/// Returns the calls that have reached their tools and are not in the conversation at the step,
+/// also those of the runs that went on with this one after it had waited for answers.
 fn made_after(store: &Store, run: &Run, step: Option<&Entry>) -> Vec<Made> {
     // A call that ran beside the step has no result there.
     let is_after = |entry: &&Entry| {

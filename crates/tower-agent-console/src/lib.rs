@@ -44,12 +44,21 @@
 //! | a run | its agents, turns, model and tool calls as a tree over time; of each call what stands around it, what each callback decided, what each band and layer did to it ([changed, answered, repeated, dropped](tower_agent::stream::WrapperNote)), the attempts that reached the model or the tool, and the texts, if they are recorded, with what was changed in them marked |
 //! | two runs | beside each other, aligned by step: what one of them alone has, and in which words the texts of a step differ |
 //! | agents | what is around the calls of the agents that [`agent`](Console::agent) has named, also without a run, and [orders](tower_agent::agent::Explanation::warnings) in it that never do what is intended |
-//! | inbox | with the feature `inbox`: the questions that wait in stored conversations, answered there, and who has answered which |
-//! | audit | who has answered, exported or deleted what |
+//! | a fork | with the feature `inbox`: at each step of a run, what a run that goes on from there changes |
+//! | inbox | with the feature `inbox`: the questions that wait in stored conversations and in forks, answered there, and who has answered which |
+//! | audit | who has answered, forked, saved, exported or deleted what |
 //!
 //! It is plain HTML, CSS and modules, in this crate; it loads nothing from elsewhere. All addresses
 //! are relative, so it works at `/console` and `/console/`, below any other path, and behind a
 //! proxy that strips one. What is looked at stands in the address of the page.
+//!
+//! # From a run to the next
+//!
+//! [`Console::fork`] goes on from any step of a run, with other messages, instructions or settings:
+//! tools that change something are answered from the record, and an operator is asked about what
+//! the run has not called. [`Console::recording`], with the feature `recording`, makes a test of a
+//! run. Both need [content](Console::record_content), and are made of what memory has whole: of the
+//! latest runs of this process, of which nothing was left out.
 //!
 //! # What is kept, and who sees it
 //!
@@ -71,9 +80,11 @@
 //! | the texts of what callbacks and layers changed, before and afterwards | as messages are, and not where a [redaction](tower_agent::call::Extensions::note_hiding) is or is around it | as messages are |
 //! | messages, instructions, arguments, results, values of the application's own events and of [notes](tower_agent::RunContext::note), texts of errors | with [`record_content`](Console::record_content), up to 64 KiB a text | operators who [see content](Operator::sees_content) |
 //! | the questions that wait, with what is asked about and whose conversation it is | not here | operators with the [role](Operator::answers_as) of the question |
-//! | who has answered which question, or exported or deleted which runs, when, with which result | the last 10,000 in memory, and each as a line of the program's log | every operator |
+//! | who has answered which question, or forked, saved, exported or deleted which runs, when, with which result | the last 10,000 in memory, and each as a line of the program's log | every operator |
 //! | an export: all of the above of one run, or of all of a user's | not here | operators who [manage data](Operator::manages_data), each row as far as they see it |
-//! | state, private state, extensions, headers, keys, sealed values, metadata, bytes and addresses of media, parts that are a provider's own | never | nobody |
+//! | calls as a whole, with settings, declarations of tools, metadata, media and parts that are a provider's own | with `record_content`, in memory alone | in a [recording](Console::recording) and at the step of a [fork](Fork): operators who see content, and for a fork have the [role](Fork::ROLE) |
+//! | state, private state, extensions, headers, keys, sealed values | never | nobody |
+//! | metadata, bytes and addresses of media, parts that are a provider's own, otherwise | never | nobody |
 //!
 //! Names are no content: a tool's name that a model has made up is kept, up to 128 bytes. Nor are
 //! reasons, which name a rule. Content
@@ -92,8 +103,8 @@
 //! [`into_local_service`](Console::into_local_service) is for a developer's machine: it asks for no
 //! operator, and answers to loopback names alone.
 //!
-//! What changes something, an answer or a deletion, is a `POST`, needs a role, and is audited; so
-//! is an export.
+//! What changes something, an answer, a fork or a deletion, is a `POST`, needs a role, and is
+//! audited; so are an export and a recording that is taken.
 //!
 //! # Whom it costs what
 //!
@@ -101,7 +112,8 @@
 //! the console's own takes it; a request takes in what is there first, so that it shows all that
 //! was told before it. Texts are left out before anything else is, and what was left out is
 //! counted, and shown. To be watched costs each model and tool call some 15,000 instructions, a few
-//! microseconds, without content; with content, its texts are written as JSON as well.
+//! microseconds, without content; with content, its texts are written as JSON as well,
+//! and the call is kept whole, which shares its messages with the run.
 //!
 //! A database is written behind the runs as well, by a task of its own, from what is in memory. One
 //! that hangs or fails delays nothing: the page shows what is in memory, within a second, and says
