@@ -176,9 +176,14 @@ impl WrapperCall {
     }
 
     /// A call inside begins.
-    fn begin(&self, request: &SeenRequest, is_hidden: bool, now: Instant) {
+    ///
+    /// `is_hidden` says whether what is outside must not see what is inside; it is asked only where
+    /// somebody wants the texts.
+    fn begin(&self, request: &SeenRequest, is_hidden: impl FnOnce() -> bool, now: Instant) {
         let mut inside = lock(&self.inside);
-        inside.is_hidden |= is_hidden;
+        if self.agent.asks_for_texts() {
+            inside.is_hidden |= is_hidden();
+        }
         let asks_for_texts = self.agent.asks_for_texts() && !inside.is_hidden;
         let Inner {
             given: Some(given),
@@ -360,7 +365,7 @@ impl<R: Request> BoundaryProbe<R> {
         let outer = WrapperCall::around(context, R::CALL).cloned();
         let outer_call = outer.as_ref().and_then(|outer| outer.entered());
         if let Some(outer_call) = outer_call {
-            outer_call.begin(&seen, (sight.hides_output)(request), now);
+            outer_call.begin(&seen, || (sight.hides_output)(request), now);
         }
         let tool_call = context.tool_call_message();
         let call = WrapperCall {
@@ -398,7 +403,7 @@ impl<R: Request> BoundaryProbe<R> {
         context.listeners().asked_about_wrappers()?;
         let sight = sight?;
         let outer = WrapperCall::around(context, R::CALL)?;
-        let is_hidden = (sight.hides_output)(request);
+        let is_hidden = || (sight.hides_output)(request);
         outer
             .entered()?
             .begin(&(sight.request)(request), is_hidden, Instant::now());
