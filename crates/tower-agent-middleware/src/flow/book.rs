@@ -22,10 +22,6 @@ use super::turn::{Brought, Turn, bit};
 /// The key of everything that the guard keeps.
 pub(super) const KEY: &str = "tower_agent.guard.flow";
 
-/// The beginning of the keys of the [trusted turns](trusted_turns) of conversations that are not in
-/// a tool call.
-const TRUSTED: &str = "tower_agent.guard.flow trusted ";
-
 /// The key that says that a turn has an entry of its own.
 const ANY_OWN: &str = "tower_agent.guard.flow any message";
 
@@ -98,11 +94,7 @@ impl<'a> Book<'a> {
 
     /// Returns the key of the [trusted turns](trusted_turns) of a conversation.
     fn trusted_key(&self, conversation: &str) -> String {
-        match &self.prefix {
-            // Made for every call: of two parts it takes half of the time.
-            Cow::Borrowed(_) => [TRUSTED, conversation].concat(),
-            Cow::Owned(_) => self.key("trusted", conversation),
-        }
+        self.key("trusted", conversation)
     }
 
     fn turn_key(&self, turn: &TurnId<'_>) -> String {

@@ -13,6 +13,7 @@ use tower_agent::tool::{ToolRequest, ToolResponse};
 use super::book::Book;
 use super::checked::{CallPlace, Checked};
 use super::declaration::ToolFlow;
+use super::inside::is_read;
 use super::label::Label;
 use super::question::{self, FlowAnswer};
 use super::resolve::{Resolver, UnknownReference};
@@ -285,7 +286,12 @@ impl Callback<ToolRequest> for Checking {
             Some([Part::Text(stub)]) => {
                 Recovery::Fail(error.clone().with_model_message(stub.text.clone()))
             }
-            _ => Recovery::Propagate,
+            _ => {
+                if is_read(error) {
+                    result.note_failure();
+                }
+                Recovery::Propagate
+            }
         })
     }
 

@@ -48,10 +48,14 @@ pub(super) fn note_error<R: Request>(
     is_own: bool,
     settings: &FlowSettings,
 ) {
-    let is_read = !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Cancelled);
-    if is_read && !is_own {
+    if is_read(error) && !is_own {
         note_read(request.context(), &settings.callbacks);
     }
+}
+
+/// Returns whether a model may read an error that ends an agent which works in a tool call.
+pub(super) fn is_read(error: &Error) -> bool {
+    !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Cancelled)
 }
 
 fn note(context: &RunContext, key: String, label: &Label) {

@@ -13,7 +13,7 @@ use super::book::{Book, Variable};
 use super::checked::{CallPlace, Checked};
 use super::declaration::ToolFlow;
 use super::hide::{kind_of, stub};
-use super::inside::noted_inside;
+use super::inside::{note_read, noted_inside};
 use super::label::Label;
 use super::meta::{self, ASK_ABOUT, SHOW};
 use super::pointer::{PointerPattern, pointer};
@@ -120,6 +120,14 @@ impl<'a> CallResult<'a> {
                 labels.set(key, &label);
             }
         }
+    }
+
+    /// Records that the agent which has made the call may end with the error of the call, which no
+    /// model of its own has read then.
+    pub(super) fn note_failure(&self) {
+        let inside = noted_inside(self.request.context());
+        let label = self.label(&self.label_of_call(), inside.as_ref());
+        note_read(self.request.context(), &label);
     }
 
     /// Records that the model reads words of the program alone.

@@ -803,3 +803,18 @@ proptest! {
         prop_assert_eq!(seen.paid.load(Ordering::Relaxed), 0);
     }
 }
+
+/// An agent in a tool call that ends with the error of its own tool, which its model has not read.
+#[test]
+fn what_has_paid_once_pays_nobody() {
+    for hides in [false, true] {
+        let case = Case {
+            points: vec![ErrorOfTool, StateInTemplate],
+            tree: Tree::InTool,
+            then: Then::GoesOn,
+            hides,
+        };
+        let seen = runs(&case, true);
+        assert_eq!(seen.paid.load(Ordering::Relaxed), 0, "{case:?}");
+    }
+}
