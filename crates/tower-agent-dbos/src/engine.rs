@@ -109,8 +109,9 @@ impl Engine {
     ///
     /// Fails with [`NotAsked`](DbosError::NotAsked) if the run waits for something else, with
     /// [`Unfit`](JournalError::Unfit) if a resolution comes too late, also if no worker starts in
-    /// time, does not fit, or is not this person's to give, with [`OtherRequest`](DbosError::OtherRequest) if it was resumed with another
-    /// resolution, with [`UnknownRun`](JournalError::UnknownRun) if it was not started, and with
+    /// time, does not fit, or is not this person's to give, with
+    /// [`OtherRequest`](DbosError::OtherRequest) if it was resumed with another resolution, with
+    /// [`UnknownRun`](JournalError::UnknownRun) if it was not started, and with
     /// [`Cancelled`](JournalError::Cancelled) if it was cancelled.
     pub async fn resume(
         &self,

@@ -111,7 +111,8 @@ impl Engine {
     ///
     /// Fails with [`NotAsked`](RestateError::NotAsked) if the run does not wait for one of them,
     /// with [`Unfit`](JournalError::Unfit) if one comes too late, also if no worker starts in time,
-    /// does not fit, or is not this person's to give, with [`OtherRequest`](JournalError::OtherRequest) if it was resumed with others, with
+    /// does not fit, or is not this person's to give, with
+    /// [`OtherRequest`](JournalError::OtherRequest) if it was resumed with others, with
     /// [`UnknownRun`](JournalError::UnknownRun) if it was not started, and with
     /// [`Cancelled`](JournalError::Cancelled) if it was cancelled.
     pub async fn resume(

@@ -144,9 +144,9 @@ impl KnownRun {
     }
 }
 
-/// Fails if an open interrupt of a run is answered with what
-/// [does not count](Interrupt::check) at this time. For a journal of your own that looks at the answers before a
-/// worker starts; [`KnownRun::start`] does it again.
+/// Fails if an open interrupt of a run is answered with what [does not count](Interrupt::check) at
+/// this time. For a journal of your own that looks at the answers before a worker starts;
+/// [`KnownRun::start`] does it again.
 ///
 /// # Errors
 ///
