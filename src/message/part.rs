@@ -172,6 +172,22 @@ impl ToolResult {
         }
     }
 
+    /// Creates the result of a call that the conversation has left, by an edit or after its process
+    /// has died: nobody knows whether it was made, and the model reads that.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use tower_agent::message::{ToolCall, ToolResult};
+    ///
+    /// let left = ToolResult::left(&ToolCall::new("call_1", "pay", json!({})));
+    /// assert!(left.text().ends_with("its outcome is unknown"));
+    /// assert!(left.is_of_run());
+    /// ```
+    #[must_use]
+    pub fn left(call: &ToolCall) -> Self {
+        Self::new(call, [Part::from_text(Self::LEFT)]).failed()
+    }
+
     /// Returns the names of those who have answered the questions about the call, in their order,
     /// as the server knows them: who has approved it, or refused it. The model does not read them.
     #[must_use]

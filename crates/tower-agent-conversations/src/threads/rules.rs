@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use tower_agent::agent::AgentRequest;
 use tower_agent::error::{AnswerError, Resolution, ResolutionOutcome};
-use tower_agent::message::{Message, Part, ToolCall, ToolResult};
+use tower_agent::message::{Message, ToolCall, ToolResult};
 
 use super::account;
 use super::allowed::Allowed;
@@ -277,9 +277,9 @@ fn close(thread: &mut Thread, results: &mut Results, branch: &[usize]) {
         };
         let calls = entry.message.iter().flat_map(Message::tool_calls);
         for call in calls.filter(is_open) {
-            let why = "no result: the conversation continued without this call";
-            let result = ToolResult::new(call, [Part::from_text(why)]).failed();
-            let entry = Entry::new(None, Speaker::Tool, Message::tool(result));
+            // Its process may have died in the call.
+            let result = Message::tool(ToolResult::left(call));
+            let entry = Entry::new(None, Speaker::Tool, result);
             closed.push(entry.with_call(Some(calling)));
         }
     }
