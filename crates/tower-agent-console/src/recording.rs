@@ -53,6 +53,7 @@ impl Console {
     ///
     /// Fails if a part of it is not there, not over or hidden by a redaction: there is no recording
     /// of half a run.
+    #[cfg_attr(docsrs, doc(cfg(feature = "recording")))]
     pub fn recording(&self, run: &str) -> Result<String, NotRecorded> {
         self.inner.collector.collect();
         let store = lock(&self.inner.collector.store);

@@ -51,7 +51,7 @@ fn service(console: &Console) -> ConsoleService {
     console.into_service(|_| Some(Operator::new("sam").sees_content().sees_users()))
 }
 
-async fn get(console: &Console, path: &str) -> (u16, Value) {
+pub(crate) async fn get(console: &Console, path: &str) -> (u16, Value) {
     let request = http::Request::get(path).body(Full::<Bytes>::default());
     let response = service(console).oneshot(request.unwrap()).await.unwrap();
     let status = response.status().as_u16();

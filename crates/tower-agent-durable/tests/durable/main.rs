@@ -14,6 +14,7 @@ mod inbox;
 mod journal;
 mod kept;
 mod killed_answers;
+mod killed_forks;
 mod memory;
 mod paused;
 mod pooler;
