@@ -152,7 +152,7 @@ fn is_of_run(message: &Message) -> bool {
 
 /// Returns whether a message has a result of a tool: one that came too late is a part of a user
 /// message.
-fn has_result(message: &Message) -> bool {
+pub(super) fn has_result(message: &Message) -> bool {
     let mut parts = message.parts().iter();
     parts.any(|part| matches!(part, Part::ToolResult(_)))
 }

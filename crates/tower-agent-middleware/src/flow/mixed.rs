@@ -6,9 +6,10 @@
 use tower_agent::AgentRequest;
 use tower_agent::call::Request;
 use tower_agent::error::Result;
-use tower_agent::message::Role;
+use tower_agent::message::{Message, Role};
 
 use super::book::Book;
+use super::history::has_result;
 use super::label::Label;
 use super::place::Place;
 use super::run::FlowRun;
@@ -31,8 +32,9 @@ pub(super) fn begin_labels(request: &AgentRequest) -> Result<()> {
                 }
                 continue;
             }
-            // What has the user's role is the user's, whatever else has its id.
-            Some(Place::Message(_)) if message.role() != Role::Assistant => continue,
+            // What has the user's role is the user's, whatever else has its id. A result without a
+            // call gets that role only later.
+            Some(Place::Message(_)) if is_of_user(message) => continue,
             Some(Place::Message(id) | Place::Quote(id) | Place::Written(id)) => id,
             None => continue,
         };
@@ -45,4 +47,8 @@ pub(super) fn begin_labels(request: &AgentRequest) -> Result<()> {
         book.set_turn(&id, &Turn::new(label, Vec::new()));
     }
     Ok(())
+}
+
+fn is_of_user(message: &Message) -> bool {
+    matches!(message.role(), Role::User | Role::System) && !has_result(message)
 }

@@ -804,17 +804,29 @@ proptest! {
     }
 }
 
-/// An agent in a tool call that ends with the error of its own tool, which its model has not read.
 #[test]
 fn what_has_paid_once_pays_nobody() {
-    for hides in [false, true] {
-        let case = Case {
-            points: vec![ErrorOfTool, StateInTemplate],
-            tree: Tree::InTool,
-            then: Then::GoesOn,
-            hides,
-        };
-        let seen = runs(&case, true);
-        assert_eq!(seen.paid.load(Ordering::Relaxed), 0, "{case:?}");
+    for (points, tree, then) in [
+        // An agent in a tool call ends with the error of its own tool, which its model has not
+        // read.
+        ([ErrorOfTool, StateInTemplate], Tree::InTool, Then::GoesOn),
+        // A result without a call has the id of another conversation's message.
+        (
+            [ResultOfNobody, AgentError],
+            Tree::Alone,
+            Then::UnderAnother,
+        ),
+    ] {
+        for hides in [false, true] {
+            let points = points.to_vec();
+            let case = Case {
+                points,
+                tree,
+                then,
+                hides,
+            };
+            let seen = runs(&case, true);
+            assert_eq!(seen.paid.load(Ordering::Relaxed), 0, "{case:?}");
+        }
     }
 }
