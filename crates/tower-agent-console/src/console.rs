@@ -10,9 +10,10 @@ use tower_agent::{Agent, RunContext};
 #[cfg(feature = "inbox")]
 use tower_agent_conversations::{Inbox, Inboxes};
 
+use crate::address::{address, key_of, without_nul};
 use crate::audit::Audit;
 use crate::collect::Collector;
-use crate::database::{Database, address, key_of, without_nul};
+use crate::database::Database;
 #[cfg(feature = "inbox")]
 use crate::forks::Forks;
 use crate::lock::lock;

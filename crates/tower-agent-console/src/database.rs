@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tower_agent::error::{Error, ErrorKind, Result};
 
+use crate::address::without_nul;
 use crate::collect::{Change, Collector};
 use crate::lock::lock;
 use crate::record::{Run, ShownEntry, micros};
@@ -270,25 +271,4 @@ fn stored(run: &Run, key: StoredKey) -> StoredRun {
         },
         entries: entries.collect(),
     }
-}
-
-/// Returns a text as it is stored: PostgreSQL takes no `NUL`.
-pub(crate) fn without_nul(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
-}
-
-/// Returns what names a run of the database to whoever looks: its id, and which one of it.
-pub(crate) fn address(head: &StoredHead) -> String {
-    let StoredKey { console, number } = &head.key;
-    format!("{}~{console}.{number}", head.id)
-}
-
-/// Returns which run an address names, if it is one.
-pub(crate) fn key_of(address: &str) -> Option<StoredKey> {
-    let (_, key) = address.rsplit_once('~')?;
-    let (console, number) = key.split_once('.')?;
-    Some(StoredKey {
-        console: without_nul(console),
-        number: number.parse().ok()?,
-    })
 }

@@ -4,27 +4,23 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tower_agent::call::{Origin, Witness};
 use tower_agent::callback::{Action, Bundle, Callback, Wrap, before_model, wrap_tool};
 use tower_agent::error::{Error, ErrorKind, Interrupt, ResolutionOutcome, Result};
 use tower_agent::message::Messages;
 use tower_agent::{
-    AgentRequest, Checkpoint, Effect, Message, ModelRequest, Request, RunContext, Settings, State,
-    ToolRequest, ToolResponse,
+    AgentRequest, Checkpoint, Effect, Message, ModelRequest, Request, Settings, State, ToolRequest,
+    ToolResponse,
 };
 
-use crate::console::Console;
 use crate::content;
+use crate::forked::{Edits, ForkOf, Forked, MARK};
 use crate::kept::{Kept, KeptRun};
 use crate::lock::lock;
 use crate::not_recorded::{self, NotRecorded};
 use crate::record::{Entry, EntryKind, Run};
 use crate::store::Store;
-
-/// The key of the mark in a fork's conversation, which tells it from one of a user.
-const MARK: &str = "tower_agent_console.fork";
 
 /// What stands between the id of a run and what tells its forks apart.
 const FORK: &str = "-fork-";
@@ -94,28 +90,6 @@ pub struct Fork {
     record: Arc<Record>,
 }
 
-/// The run that another one is a fork of.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct ForkOf {
-    pub(crate) run: Arc<str>,
-    pub(crate) step: usize,
-}
-
-/// Given to the run of a fork, whose tools are guarded.
-#[derive(Clone)]
-pub(crate) struct Forked {
-    pub(crate) origin: ForkOf,
-    /// The user of the origin, whose words it has.
-    pub(crate) user: Option<Arc<str>>,
-    pub(crate) edits: Edits,
-}
-
-/// What is changed in model calls, each in those of one agent.
-#[derive(Clone, Default)]
-pub(crate) struct Edits(Vec<(Arc<str>, Arc<Edit>)>);
-
-type Edit = dyn Fn(&mut ModelRequest) + Send + Sync;
-
 /// The calls that the run has made after the step.
 struct Record {
     calls: Vec<Made>,
@@ -132,45 +106,33 @@ struct Made {
     result: Result<ToolResponse>,
 }
 
-impl Console {
-    /// Returns a run that goes on from a step of a recorded one, given by the id that the page
-    /// shows. The steps are counted by the run's model calls, in the order in which they began: 0
-    /// is the beginning of the run, `n` is after `n` of them and the tools that they have called,
-    /// and the number of all of them is the end.
-    ///
-    /// Nothing happens to the run, nor to a stored conversation that it belongs to: the fork has a
-    /// run id of its own, and is stored nowhere by itself.
-    ///
-    /// # Errors
-    ///
-    /// Fails if [content](Self::record_content) was not recorded, if what the step is made of was
-    /// left out, or if there is no such run or step.
-    pub fn fork(&self, run: &str, step: usize) -> std::result::Result<Fork, NotRecorded> {
-        self.inner.collector.collect();
-        let store = lock(&self.inner.collector.store);
-        let found = store.run(run).ok_or_else(|| NotRecorded::UnknownRun {
-            run: run.to_owned(),
-        })?;
+impl Fork {
+    /// Returns the fork of a run that the store has, from a step.
+    pub(crate) fn of(
+        store: &Store,
+        run: &Run,
+        step: usize,
+    ) -> std::result::Result<Self, NotRecorded> {
         let Place {
             run: kept,
             from,
             agent,
             after,
             ..
-        } = Place::find(found, step)?;
-        let calls = made_after(&store, found, after);
+        } = Place::find(run, step)?;
+        let calls = made_after(store, run, after);
         let origin = ForkOf {
-            run: found.summary.id.clone(),
+            run: run.summary.id.clone(),
             step,
         };
-        Ok(Fork {
-            id: name(run),
+        Ok(Self {
+            id: name(&run.summary.id),
             origin,
-            user: found.summary.user.clone(),
+            user: run.summary.user.clone(),
             run: kept.clone(),
             from: from.clone(),
             more: Vec::new(),
-            called: found.summary.agent.clone(),
+            called: run.summary.agent.clone(),
             agent,
             edits: kept.edits.clone(),
             record: Arc::new(Record {
@@ -179,32 +141,7 @@ impl Console {
             }),
         })
     }
-}
 
-#[cfg(feature = "inbox")]
-impl Console {
-    /// Returns what a fork may change at a step.
-    pub(crate) fn step(&self, run: &str, step: usize) -> std::result::Result<Value, NotRecorded> {
-        self.inner.collector.collect();
-        let store = lock(&self.inner.collector.store);
-        let found = store.run(run).ok_or_else(|| NotRecorded::UnknownRun {
-            run: run.to_owned(),
-        })?;
-        let place = Place::find(found, step)?;
-        let call = match place.next.content.kept.as_deref() {
-            Some(Kept::Model { call, .. }) => Some(&call.request),
-            _ => None,
-        };
-        Ok(json!({
-            "agent": place.agent,
-            "messages": place.from.messages,
-            "instructions": call.and_then(ModelRequest::instructions),
-            "settings": call.map(ModelRequest::settings),
-        }))
-    }
-}
-
-impl Fork {
     /// The role of those who answer whether a fork may call a tool, and who may fork from the page.
     pub const ROLE: &str = "operator";
 
@@ -250,7 +187,7 @@ impl Fork {
     }
 
     fn edit(mut self, edit: impl Fn(&mut ModelRequest) + Send + Sync + 'static) -> Self {
-        self.edits.0.push((self.agent.clone(), Arc::new(edit)));
+        self.edits.add(self.agent.clone(), edit);
         self
     }
 
@@ -317,26 +254,20 @@ fn name(run: &str) -> Arc<str> {
     format!("{}{FORK}{}", content::beginning(first, 200), &own[..12]).into()
 }
 
-/// Fails if a conversation is that of a fork, and the run does not guard its tools.
-pub(crate) fn check(context: &RunContext) -> Result<()> {
-    let is_guarded = context.extensions().get::<Forked>().is_some();
-    if is_guarded {
-        return Ok(());
-    }
-    let mark = context
-        .private_state()
-        .read(MARK, |mark| mark.map(Value::to_string));
-    match mark {
-        None => Ok(()),
-        Some(origin) => Err(Error::new(
-            ErrorKind::InvalidRequest,
-            format!(
-                "the conversation is that of a fork of a recorded run, {origin}, whose tools are \
-                 not to be called by themselves: resume it with `Fork::resume`, or begin another \
-                 with its messages and `Checkpoint::new`"
-            ),
-        )),
-    }
+/// Returns what a fork may change at a step.
+#[cfg(feature = "inbox")]
+pub(crate) fn shown(run: &Run, step: usize) -> std::result::Result<serde_json::Value, NotRecorded> {
+    let place = Place::find(run, step)?;
+    let call = match place.next.content.kept.as_deref() {
+        Some(Kept::Model { call, .. }) => Some(&call.request),
+        _ => None,
+    };
+    Ok(json!({
+        "agent": place.agent,
+        "messages": place.from.messages,
+        "instructions": call.and_then(ModelRequest::instructions),
+        "settings": call.map(ModelRequest::settings),
+    }))
 }
 
 /// A step of a run.
@@ -593,22 +524,6 @@ fn answer_whole() -> Wrap<ToolRequest> {
         }
     });
     wrap.named("Fork")
-}
-
-impl Edits {
-    fn apply(&self, request: &mut ModelRequest) {
-        for (agent, edit) in &self.0 {
-            if **agent == *request.context().path() {
-                edit(request);
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Edits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Edits({})", self.0.len())
-    }
 }
 
 impl fmt::Debug for Fork {

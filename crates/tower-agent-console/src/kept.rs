@@ -15,7 +15,7 @@ use tower_agent::{
 };
 
 use crate::content;
-use crate::fork::{Edits, Forked};
+use crate::forked::{Edits, Forked};
 use crate::lock::lock;
 
 /// A call with its request and its result.

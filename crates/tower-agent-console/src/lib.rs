@@ -133,12 +133,15 @@
     warn(clippy::expect_used, clippy::panic, clippy::unwrap_used)
 )]
 
+mod address;
 mod audit;
 mod collect;
 mod console;
 mod content;
 mod database;
 mod fork;
+mod forked;
+mod forking;
 #[cfg(feature = "inbox")]
 mod forks;
 #[cfg(feature = "inbox")]

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use tower_agent::Checkpoint;
 use tower_agent::call::Attempted;
 
-use crate::fork::ForkOf;
+use crate::forked::ForkOf;
 use crate::kept::Kept;
 use crate::record::Content;
 

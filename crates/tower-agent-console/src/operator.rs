@@ -4,6 +4,9 @@ use std::sync::Arc;
 #[cfg(feature = "inbox")]
 use tower_agent_conversations::Roles;
 
+#[cfg(feature = "inbox")]
+use crate::fork::Fork;
+
 /// Somebody who may look at the console, as the application has authenticated them.
 ///
 /// By default they see runs without the texts in them, and users as hashes, and may neither answer
@@ -84,7 +87,7 @@ impl Operator {
     /// Returns whether they may fork runs from the page.
     #[cfg(feature = "inbox")]
     pub(crate) fn may_fork(&self) -> bool {
-        !self.roles.only(crate::Fork::ROLE).is_empty() && self.sees_content
+        !self.roles.only(Fork::ROLE).is_empty() && self.sees_content
     }
 
     pub(crate) fn may_answer(&self) -> bool {

@@ -10,7 +10,7 @@ use tower_agent::Usage;
 use tower_agent::call::{AttemptEnd, Attempted, CallKind};
 use tower_agent::stream::{CallbackDecision, FieldChange, NextAttempt};
 
-use crate::fork::ForkOf;
+use crate::forked::ForkOf;
 use crate::kept::Kept;
 
 /// Returns a time in microseconds since 1970.

@@ -5,7 +5,6 @@ use tower_agent::testing::recording::{CallStart, Recordable, RecordedCall, Recor
 
 use crate::console::Console;
 use crate::kept::{Kept, KeptCall};
-use crate::lock::lock;
 use crate::not_recorded::{self, NotRecorded};
 use crate::record::{Entry, EntryKind, Run};
 
@@ -55,14 +54,11 @@ impl Console {
     /// of half a run.
     #[cfg_attr(docsrs, doc(cfg(feature = "recording")))]
     pub fn recording(&self, run: &str) -> Result<String, NotRecorded> {
-        self.inner.collector.collect();
-        let store = lock(&self.inner.collector.store);
-        let found = store.run(run).ok_or_else(|| NotRecorded::UnknownRun {
-            run: run.to_owned(),
+        let recording = self.with_run(run, |store, run| {
+            // What was never told of it cannot be missed by looking at the rest.
+            let is_whole = run.summary.left_out == 0 && run.left_out_before == store.left_out;
+            record(run, is_whole)
         })?;
-        // What was never told of it cannot be missed by looking at the rest.
-        let is_whole = found.summary.left_out == 0 && found.left_out_before == store.left_out;
-        let recording = record(found, is_whole)?;
         recording.text().map_err(|error| NotRecorded::Unwritten {
             run: run.to_owned(),
             call: "a call".to_owned(),

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tower_agent::stream::{Event, EventKind, Observation};
 
-use crate::database::key_of;
+use crate::address::key_of;
 use crate::note::{Note, What};
 use crate::record::{Run, Summary, micros};
 use crate::stored::{StoredKey, StoredPlace, StoredQuery};

@@ -22,7 +22,7 @@ use tower_service::Service;
 
 use crate::collect::Tap;
 use crate::content;
-use crate::fork::{self, Forked};
+use crate::forked::{self, Forked};
 use crate::kept::{self, Kept, KeptCall, KeptRun};
 use crate::note::{Call, Ended, Note, What};
 
@@ -209,7 +209,7 @@ impl Seen for AgentRequest {
         let Some(agent) = agent.filter(|agent| agent.caller.is_none()) else {
             return Ok(None);
         };
-        fork::check(self.context())?;
+        forked::check(self.context())?;
         let is_kept = watch.has_content && !watch.tap.is_closed();
         Ok(is_kept.then(|| Root::enter(self, agent, watch)))
     }

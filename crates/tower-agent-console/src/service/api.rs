@@ -8,8 +8,9 @@ use tower_agent::agent::Explanation;
 
 use super::body::ResponseBody;
 use super::reply::{self, Refusal};
+use crate::address::{address, key_of, without_nul};
 use crate::console::{Found, Inner, parsed};
-use crate::database::{Database, address, key_of, without_nul};
+use crate::database::Database;
 use crate::lock::lock;
 use crate::operator::Operator;
 use crate::record::{Content, ShownEntry, Status, Summary};

@@ -13,7 +13,7 @@ use tower_agent_conversations::{ConversationKey, StoreError};
 
 use super::fingerprint::{Hash, hash};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-use super::run_messages::StoredMessages;
+use super::stored_messages::StoredMessages;
 use crate::lock::lock;
 
 /// The maximum number of conversations that are remembered.

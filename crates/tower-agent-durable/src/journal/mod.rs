@@ -241,6 +241,8 @@ mod step_request;
 mod step_service;
 mod steps;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod stored_messages;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod tables;
 mod unfinished;
 mod version;

@@ -5,8 +5,6 @@
 //! later. The others belong to the run. A store of sessions that is another database has nothing to
 //! refer to, and all messages are the run's own.
 
-use std::ops::Range;
-
 use serde::{Deserialize, Serialize};
 use tower_agent::message::Messages;
 use tower_agent_conversations::{ConversationKey, to_json};
@@ -14,6 +12,7 @@ use tower_agent_conversations::{ConversationKey, to_json};
 use super::error::JournalError;
 use super::fingerprint::{self, Hash};
 use super::known_messages::KnownMessages;
+use super::stored_messages::{SessionPart, StoredMessages};
 use crate::database::{ConversationVersion, Dialect, EntryMessage, Row, Sql, Transaction};
 use tower_agent_conversations::StoreError;
 
@@ -45,55 +44,6 @@ pub(super) struct RunMessages {
     /// The first of them, if a session has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     session: Option<SessionPart>,
-}
-
-/// The entries of a conversation that are the first messages of a request.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct SessionPart {
-    conversation: ConversationVersion,
-    /// Their places among the messages of the entries. A thread may have others in between, which
-    /// are not of this conversation.
-    entries: Vec<Range<usize>>,
-}
-
-/// Where the first messages of a request are in a stored conversation, as this process has found
-/// them last.
-#[derive(Clone, Debug)]
-pub(super) struct StoredMessages {
-    part: SessionPart,
-    /// The position of the last entry.
-    last: i64,
-    /// The hash of the messages.
-    digest: Hash,
-}
-
-impl SessionPart {
-    fn has(&self, position: usize) -> bool {
-        self.entries.iter().any(|range| range.contains(&position))
-    }
-
-    fn length(&self) -> usize {
-        self.entries.iter().map(ExactSizeIterator::len).sum()
-    }
-
-    fn first(&self, length: usize) -> Self {
-        let mut first = Self {
-            entries: Vec::new(),
-            ..self.clone()
-        };
-        let positions = self.entries.iter().cloned().flatten();
-        positions
-            .take(length)
-            .for_each(|position| first.push(position));
-        first
-    }
-
-    fn push(&mut self, position: usize) {
-        match self.entries.last_mut() {
-            Some(range) if range.end == position => range.end += 1,
-            _ => self.entries.push(position..position + 1),
-        }
-    }
 }
 
 impl RunMessages {
