@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::select;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{Response, StatusCode};
@@ -24,6 +25,9 @@ const BODY: usize = 4 << 20;
 
 /// The time in which a body has to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// The time in which a fork usually begins.
+const BEGIN_TIME: Duration = Duration::from_secs(10);
 
 /// What an operator changes. What is left out stays as it is.
 #[derive(Deserialize)]
@@ -63,12 +67,10 @@ where
     B::Data: Send,
 {
     let begun = fork(console, operator, run, step, parts, body).await;
-    let begun = begun.map(|(agent, fork)| {
-        let id = fork.run_id().to_owned();
-        // It goes on, whether the operator stays or not.
-        tokio::spawn(console.inner.forks.clone().run(agent, fork));
-        id
-    });
+    let begun = match begun {
+        Ok((agent, fork)) => Ok(start(console, agent, fork).await),
+        Err(refusal) => Err(refusal),
+    };
     let (status, named) = match &begun {
         Ok(id) => (StatusCode::CREATED, format!(", as {id}")),
         Err(refusal) => (refusal.status(), String::new()),
@@ -84,6 +86,30 @@ where
     let mut response = reply::json(&serde_json::json!({ "run": begun? }));
     *response.status_mut() = status;
     Ok(response)
+}
+
+/// Starts a fork, and returns its id once the console has its run, which the page goes to next.
+async fn start(console: &Console, agent: Agent, fork: Fork) -> String {
+    let id = fork.run_id().to_owned();
+    let collector = &console.inner.collector;
+    let mut changed = collector.changed.subscribe();
+    // It goes on, whether the operator stays or not.
+    let running = tokio::spawn(console.inner.forks.clone().run(agent, fork));
+    let is_told = async {
+        loop {
+            changed.mark_unchanged();
+            collector.collect();
+            let is_known = lock(&collector.store).number(&id).is_some();
+            if is_known || changed.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    // Something around the agent may hold it back, such as a limit. It is no error then: the run is
+    // told of when it begins.
+    let first = select(Box::pin(is_told), running);
+    drop(tokio::time::timeout(BEGIN_TIME, first).await);
+    id
 }
 
 async fn fork<B>(

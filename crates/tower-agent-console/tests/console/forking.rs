@@ -127,6 +127,9 @@ async fn a_fork_from_the_page_is_a_run_that_is_told_from_its_origin() {
     });
     let (status, begun) = desk.fork("0", &changes).await;
     assert_eq!(status, 201);
+    // The page goes there at once.
+    let latest = runs(&desk.service).await.swap_remove(0);
+    assert_eq!(latest["id"], begun["run"]);
     let run = desk.ended().await;
     assert_eq!(run["id"], begun["run"]);
     assert_eq!(run["status"], "completed");
