@@ -25,8 +25,8 @@ use crate::store::Store;
 /// What stands between the id of a run and what tells its forks apart.
 const FORK: &str = "-fork-";
 
-/// A new run that goes on from a step of a recorded one, with changes: made by [`Console::fork`],
-/// and run by any agent that this console watches.
+/// A new run that goes on from a step of a recorded one, with changes: made by
+/// [`Console::fork`](crate::Console::fork), and run by any agent that this console watches.
 ///
 /// ```
 /// use tower_agent::testing::{ScriptedModel, Turn};
@@ -50,8 +50,8 @@ const FORK: &str = "-fork-";
 /// It becomes an [`AgentRequest`], which can be given more: the [state] and the [extensions] that
 /// the run had are in no record, so give those that its tools need. Nor is its private state: what
 /// a redaction has hidden stays a placeholder. In the console, its user is that of the run unless
-/// the fork is [given](Console::user_id) another: what is kept of it goes with the rest of that
-/// person's data.
+/// the fork is [given](crate::Console::user_id) another: what is kept of it goes with the rest of
+/// that person's data.
 ///
 /// # What is done again
 ///
