@@ -35,7 +35,6 @@ impl IdMint {
         if is_first {
             self.pass_over(request);
         }
-        self.note_taken(request);
         // Whoever calls the agent has written them, or has them from an earlier run.
         self.identify(request, |id| id);
         if is_first {
@@ -47,7 +46,7 @@ impl IdMint {
     }
 
     /// Notes the numbers of ids that this would mint, and messages of the request have.
-    fn note_taken(&mut self, request: &Messages) {
+    pub(super) fn note_taken(&mut self, request: &Messages) {
         let Some(prefix) = &self.prefix else { return };
         let ids = request.iter().filter_map(Message::id);
         let numbers = ids.filter_map(|id| id.number_in(prefix));

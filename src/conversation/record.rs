@@ -364,6 +364,11 @@ impl ConversationRecord {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// Notes which ids messages of the request have that this conversation would mint.
+    pub(crate) fn note_taken(&self, messages: &Messages) {
+        self.lock().ids.note_taken(messages);
+    }
+
     /// Gives an id to each of these messages that has none, since a callback or a layer has added
     /// it.
     pub(crate) fn identify(&self, messages: &mut Messages) {

@@ -229,7 +229,8 @@ impl AgentRequest {
     ///
     /// An id is not enough to find a message again: whoever chooses the [id of a
     /// run](Self::with_run_id) can choose one for two conversations, and put a message of one into
-    /// the other. Takes time for each message, here and for each checkpoint.
+    /// the other. From here on the run gives no message an id that one of the request has. Takes
+    /// time for each message, here and for each checkpoint.
     ///
     /// ```
     /// use tower_agent::testing::{ScriptedModel, Turn};
@@ -255,6 +256,7 @@ impl AgentRequest {
     pub fn count_saved(&self) -> usize {
         let context = self.context();
         context.scope().note_messages();
+        self.record.note_taken(&self.messages);
         saved_with::count(context.private_state(), &self.messages)
     }
 
