@@ -18,6 +18,7 @@ use super::pooled::{BEGIN, BEGIN_READ, BEGIN_UNSYNCED, unnamed};
 #[cfg(feature = "rate-limit")]
 use super::rates::{RateQueue, short};
 use super::sql::{Dialect, Durability, Row, Sql, Transaction, Value, Wait};
+use super::to_end::to_end;
 use tower_agent_conversations::StoreError;
 
 /// The default time for which a call waits for a connection.
@@ -108,6 +109,16 @@ impl Postgres {
         self.pool.close().await;
     }
 
+    /// Begins a transaction, also if nobody waits for it any more: sqlx would give the connection
+    /// back without knowing that the server has begun one, and what came next would be in it.
+    async fn begin_whole(
+        &self,
+        statement: &'static str,
+    ) -> Result<sqlx::Result<sqlx::Transaction<'static, sqlx::Postgres>>, StoreError> {
+        let pool = self.pool.clone();
+        to_end(async move { Ok(pool.begin_with(statement).await) }).await
+    }
+
     async fn begin_in_turn(
         &self,
         wait: Wait,
@@ -120,7 +131,7 @@ impl Postgres {
         let turn = self.turns.clone().acquire_owned().await;
         let turn = turn.map_err(StoreError::database)?;
         let transaction = loop {
-            match self.pool.begin_with(begin).await {
+            match self.begin_whole(begin).await? {
                 // Fewer connections than there may be: the server cannot be reached.
                 Err(error)
                     if wait == Wait::Unlimited
@@ -225,7 +236,7 @@ impl Sql for Postgres {
     ) -> BoxFuture<'a, Result<Vec<Row>, StoreError>> {
         Box::pin(async move {
             // Nothing is to be committed: the transaction ends behind the caller's back.
-            let mut transaction = self.pool.begin_with(BEGIN_READ).await.or_failure()?;
+            let mut transaction = self.begin_whole(BEGIN_READ).await?.or_failure()?;
             let rows = unnamed(AssertSqlSafe(sql), values)?
                 .fetch_all(&mut *transaction)
                 .await

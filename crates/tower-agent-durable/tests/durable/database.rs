@@ -9,6 +9,7 @@ use tower_agent_conversations::{Append, ConversationKey, ConversationStore};
 use tower_agent_durable::{Postgres, Sqlite, StoreError};
 
 use crate::support::folder::Folder;
+use crate::support::server::Server;
 use crate::support::{Count, calling, counting, durable, request};
 
 #[tokio::test]
@@ -107,6 +108,29 @@ async fn a_write_that_is_dropped_at_any_point_is_whole_or_was_never_made() {
                 written => break written.unwrap(),
             }
         };
+    }
+}
+
+#[tokio::test]
+async fn a_read_that_is_dropped_at_any_point_leaves_a_connection_that_can_write() {
+    let Some(server) = Server::start("dropped-reads") else {
+        return;
+    };
+    let options = Postgres::options().max_connections(1);
+    let store = options.connect(&server.url("postgres")).await.unwrap();
+    let key = ConversationKey::new("", "", "1");
+    let mut version = 0;
+    for polls in 0..20 {
+        let mut read = Box::pin(store.load(&key, 0));
+        for _ in 0..polls {
+            if futures::poll!(&mut read).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(read);
+        let append = store.append(&key, version, Append::new("{}", 0));
+        version = append.await.unwrap();
     }
 }
 
