@@ -61,7 +61,7 @@ impl Tap {
             return;
         }
         let room = WAITING_CONTENT.saturating_sub(notes.content);
-        // What is whole goes first: of that nothing is cut.
+        // Calls that were kept whole go first: the texts on the page then stay as they are.
         for leave_out in [Note::drop_kept, Note::drop_content] {
             if note.content_len() > room {
                 notes.dropped += 1;

@@ -150,7 +150,7 @@ pub(crate) fn new_messages(messages: &Messages, is_first: bool) -> impl Iterator
 /// Returns the memory that parts take, about, in bytes.
 pub(crate) fn weight(parts: &[Part]) -> usize {
     let mut written = Beginning::default();
-    // What cannot be written has been counted until there.
+    // A value that cannot be written has been counted until there.
     drop(serde_json::to_writer(&mut written, parts));
     written.len
 }

@@ -22,7 +22,7 @@ use crate::not_recorded::{self, NotRecorded};
 use crate::record::{Entry, EntryKind, Run};
 use crate::store::Store;
 
-/// What stands between the id of a run and what tells its forks apart.
+/// The part of a fork's id between that of the run and the one that tells its forks apart.
 const FORK: &str = "-fork-";
 
 /// A new run that goes on from a step of a recorded one, with changes: made by
@@ -487,7 +487,7 @@ impl Callback<ToolRequest> for Guard {
 
 /// Returns what an operator is asked about a call that the run has not made.
 fn question(request: &ToolRequest) -> Interrupt {
-    // What a redaction outside hides is not shown; the answer counts for these arguments alone.
+    // Arguments that a redaction outside hides are not shown; the answer counts for these alone.
     let arguments = if Witness::is_inside_redaction(request.extensions()) {
         request.call().arguments.value()
     } else {

@@ -1,4 +1,4 @@
-//! What the run of a fork carries, and its conversation.
+//! The data that marks the run of a fork, and its conversation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) struct Forked {
     pub(crate) edits: Edits,
 }
 
-/// What is changed in model calls, each in those of one agent.
+/// The changes of model calls, each for those of one agent.
 #[derive(Clone, Default)]
 pub(crate) struct Edits(Vec<(Arc<str>, Arc<Edit>)>);
 

@@ -93,7 +93,8 @@ impl Forks {
     }
 }
 
-/// Whoever may fork stands in for the user, whom a fork does not have.
+/// Returns whether these roles may answer a question. Those who may fork stand in for the user,
+/// whom a fork does not have.
 fn may_answer(roles: &Roles, question: &Interrupt) -> bool {
     match &question.answerer {
         Answerer::User => roles.may_answer(&Answerer::Role(Fork::ROLE.to_owned())),

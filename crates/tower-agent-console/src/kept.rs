@@ -57,13 +57,13 @@ pub(crate) enum Kept {
     },
 }
 
-/// What the outermost agent was called with, and where it has come to.
+/// The request of the outermost agent, and the conversation where it has come to.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptRun {
     pub(crate) settings: Settings,
     pub(crate) tools: ToolSet,
     pub(crate) answer_format: Option<AnswerFormat>,
-    /// What the run, which is a fork itself, has changed in model calls.
+    /// The changes of model calls by the run, if it is a fork itself.
     pub(crate) edits: Edits,
     pub(crate) before: Checkpoint,
     /// `None` while it runs.

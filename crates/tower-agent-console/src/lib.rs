@@ -103,8 +103,8 @@
 //! [`into_local_service`](Console::into_local_service) is for a developer's machine: it asks for no
 //! operator, and answers to loopback names alone.
 //!
-//! What changes something, an answer, a fork or a deletion, is a `POST`, needs a role, and is
-//! audited; so are an export and a recording that is taken.
+//! A request that changes something, an answer, a fork or a deletion, is a `POST`, needs a role,
+//! and is audited; so are an export and a recording that is taken.
 //!
 //! # Whom it costs what
 //!

@@ -1,6 +1,6 @@
 use crate::record::{Entry, EntryKind, Run};
 
-/// What a run has said is not there, or not whole, so that it can be neither saved nor forked.
+/// The error of a run whose texts are not there, or not whole: it can be neither saved nor forked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotRecorded {

@@ -77,7 +77,7 @@ impl Note {
     pub(crate) fn content_len(&self) -> usize {
         let (text, kept) = match &self.what {
             What::About { kept, .. } => (&None, kept),
-            // What is new in it was counted with its calls.
+            // The messages that are new in it were counted with its calls.
             What::Left { .. } => return 0,
             What::Begun { input, .. } => (input, &None),
             What::Ended { end, .. } => (&end.output, &end.kept),

@@ -108,7 +108,8 @@ async fn shows_the_runs_of_a_process_before(place: &impl Place<Journal: RunStore
 }
 
 async fn shows_what_two_processes_do(place: &impl Place<Journal: RunStore + Clone>) {
-    let (one, other) = (console(place.open().await), console(place.open().await));
+    let one = console(place.open().await);
+    let other = console(place.open().await);
     run(&one, "r1", "ada").await;
     run(&other, "r1", "bob").await;
     run(&one, "r2", "ada").await;
@@ -148,7 +149,8 @@ async fn shows_what_two_processes_do(place: &impl Place<Journal: RunStore + Clon
 }
 
 async fn removes_from_all_processes(place: &impl Place<Journal: RunStore + Clone>) {
-    let (one, other) = (console(place.open().await), console(place.open().await));
+    let one = console(place.open().await);
+    let other = console(place.open().await);
     for (id, user) in [("r1", "ada"), ("r2", "bob"), ("r3", "ada"), ("r4", "bob")] {
         run(&one, id, user).await;
     }

@@ -163,7 +163,9 @@ async fn ask_again(program: &Program) -> String {
 }
 
 async fn one(case: [usize; 3], wrong: &mut Vec<String>) {
-    let (kept, way, point) = (Kept::ALL[case[0]], Way::ALL[case[1]], Point::ALL[case[2]]);
+    let kept = Kept::ALL[case[0]];
+    let way = Way::ALL[case[1]];
+    let point = Point::ALL[case[2]];
     let what = format!("{kept:?}, {way:?}, killed at {point:?}");
     let folder = Folder::new(&format!("killed-{}-{}-{}", case[0], case[1], case[2]));
     let root = folder.file("");
