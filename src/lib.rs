@@ -251,6 +251,7 @@ pub mod callback;
 pub mod compat;
 pub mod context;
 pub mod error;
+pub mod gauge;
 pub mod guide;
 pub mod message;
 pub mod model;

@@ -10,14 +10,17 @@ use serde_json::{Value, json};
 use tower_agent::callback::{after_model, before_model};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Action, Agent, AgentBuilder, BoxError, Effect, Error, ErrorKind, ModelResponse, Request, Tool,
-    Usage,
+    Action, Agent, AgentBuilder, BoxError, Effect, Error, ErrorKind, ModelResponse, Request,
+    RunContext, Tool, Usage,
 };
+use tower_agent_agui::conversations::ConversationKey;
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_console::Console;
 use tower_agent_middleware::approval::Approval;
-use tower_agent_middleware::budget::{Budget, Limits};
+use tower_agent_middleware::budget::{Account, Budget, Limits};
+use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
 use tower_agent_middleware::flow::{Flow, Readers, ToolFlow};
+use tower_agent_middleware::rate_limit::RateLimitLayer;
 use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_middleware::retry::CallRetryLayer;
 
@@ -155,6 +158,8 @@ fn researcher(console: &Console) -> Result<Agent, BoxError> {
         ),
     ]);
     let retry = CallRetryLayer::new().backoff(Duration::from_millis(30), Duration::from_millis(60));
+    let breaker = CircuitBreakerLayer::new();
+    console.show("the library's provider", breaker.clone());
     // The first answer is too short: the model is asked again.
     let longer = after_model(|request, response: &ModelResponse| {
         let is_short = !response.text().is_empty() && response.text().len() < 40;
@@ -171,6 +176,7 @@ fn researcher(console: &Console) -> Result<Agent, BoxError> {
         .instructions("Answer from the library alone.")
         .tool(library.into_tool("Answers questions about words."))
         .model_layer(retry)
+        .model_layer(breaker)
         .on_model(longer.named("long enough"))
         .global_callbacks(console.watch())
         .global_callbacks(Redact::new([Detector::email()])?)
@@ -216,12 +222,14 @@ fn mail(console: &Console) -> Result<Agent, BoxError> {
 fn spender(console: &Console) -> Result<Agent, BoxError> {
     let look = Tool::function("look", "Looks around.", |_: Value| "nothing here");
     let model = ScriptedModel::always(calls("look", json!({}), 25, 140));
+    let account = Account::new(Limits::new().model_calls(6).tokens(1_000_000));
+    console.show("the spender's budget", account.clone());
     let brief = before_model(|request| request.add_instructions("Be brief."));
     named("spender", model)
         .tool(look.effect(Effect::Pure))
         .on_model(brief.named("brief"))
         .global_callbacks(console.watch())
-        .global_callbacks(Budget::new(Limits::new().model_calls(6)))
+        .global_callbacks(Budget::of(account))
         .build()
         .map_err(Into::into)
 }
@@ -251,13 +259,26 @@ fn support(console: &Console) -> Result<Agent, BoxError> {
             ModelResponse::from_tool_calls([call])
         })
     }));
+    let rate = RateLimitLayer::new()
+        .requests(10, Duration::from_secs(60))
+        .burst(0.5)
+        .by(customer);
+    console.show("each customer", rate.clone());
     let agent = named(SUPPORT, model)
+        .model_layer(rate)
         .tool(refund)
         .on_tool(Approval::of_tools(["refund"]).by_role(SUPPORT))
         .global_callbacks(console.watch())
         .build()?;
     console.agent(&agent);
     Ok(agent)
+}
+
+/// The customer whose conversation a run is in: the server's word.
+fn customer(run: &RunContext) -> tower_agent::Result<String> {
+    let key = ConversationKey::of(run);
+    let key = key.ok_or_else(|| Error::new(ErrorKind::InvalidRequest, "no customer asks"))?;
+    Ok(key.user.to_string())
 }
 
 fn named(name: &str, model: ScriptedModel) -> AgentBuilder {

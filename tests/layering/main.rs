@@ -33,7 +33,7 @@ const FLOORS: &[&[&str]] = &[
     &["message"],
     &["conversation"],
     &["error"],
-    &["stream"],
+    &["gauge", "stream"],
     &["call", "context"],
     &["tool"],
     &["model"],

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use tower_agent::callback::Bundle;
 use tower_agent::error::Result;
+use tower_agent::gauge::Gauge;
 use tower_agent::{Agent, RunContext};
 #[cfg(feature = "inbox")]
 use tower_agent_conversations::{Inbox, Inboxes};
@@ -16,6 +17,7 @@ use crate::collect::Collector;
 use crate::database::Database;
 #[cfg(feature = "inbox")]
 use crate::forks::Forks;
+use crate::gauges::Gauges;
 use crate::lock::lock;
 use crate::record::{Run, ShownEntry};
 use crate::store::Store;
@@ -56,6 +58,7 @@ pub(crate) struct Inner {
     /// The key of the hashes of users.
     key: [u8; 16],
     pub(crate) agents: Mutex<Vec<Agent>>,
+    pub(crate) gauges: Gauges,
     #[cfg(feature = "inbox")]
     pub(crate) forks: Forks,
     pub(crate) audit: Audit,
@@ -79,6 +82,7 @@ impl Console {
                 epoch,
                 key: *uuid::Uuid::new_v4().as_bytes(),
                 agents: Mutex::default(),
+                gauges: Gauges::default(),
                 #[cfg(feature = "inbox")]
                 forks,
                 audit: Audit::default(),
@@ -238,6 +242,41 @@ impl Console {
             Some(known) => *known = agent.clone(),
             None => agents.push(agent.clone()),
         }
+    }
+
+    /// Gives the console a guard, such as a limit or a budget, whose state is shown under this name
+    /// as it is when somebody looks. Another one with the same name takes its place.
+    ///
+    /// Of one with a part for each key, such as each user, the 50 that matter most are shown, with
+    /// their keys as hashes to those who do not [see users](crate::Operator::sees_users). One that
+    /// fails, or does not answer within a second, is shown as such.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tower_agent::Agent;
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent_console::Console;
+    /// use tower_agent_middleware::budget::{Account, Budget, Limits};
+    /// use tower_agent_middleware::rate_limit::RateLimitLayer;
+    ///
+    /// # fn main() -> Result<(), tower_agent::BoxError> {
+    /// let console = Console::new();
+    /// let day = Account::new(Limits::new().tokens(2_000_000));
+    /// let rate = RateLimitLayer::new().requests(500, Duration::from_secs(60));
+    /// console.show("daily budget", day.clone());
+    /// console.show("our key", rate.clone());
+    /// let agent = Agent::builder(ScriptedModel::always(Turn::from_text("hi")))
+    ///     .model_layer(rate)
+    ///     .global_callbacks(console.watch())
+    ///     .global_callbacks(Budget::of(day))
+    ///     .build()?;
+    /// # drop(agent);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn show(&self, name: impl Into<Arc<str>>, gauge: impl Gauge) {
+        self.inner.gauges.set(name.into(), gauge);
     }
 
     /// Removes a run, by the id that the page shows. Returns whether it was there. What is told of

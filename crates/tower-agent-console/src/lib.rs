@@ -44,6 +44,7 @@
 //! | a run | its agents, turns, model and tool calls as a tree over time; of each call what stands around it, what each callback decided, what each band and layer did to it ([changed, answered, repeated, dropped](tower_agent::stream::WrapperNote)), the attempts that reached the model or the tool, and the texts, if they are recorded, with what was changed in them marked |
 //! | two runs | beside each other, aligned by step: what one of them alone has, and in which words the texts of a step differ |
 //! | agents | what is around the calls of the agents that [`agent`](Console::agent) has named, also without a run, and [orders](tower_agent::agent::Explanation::warnings) in it that never do what is intended |
+//! | limits | the budgets, limits and breakers that the program [shows](Console::show), as they stand now: what is left of each, and what lets no call through |
 //! | a fork | with the feature `inbox`: at each step of a run, what a run that goes on from there changes |
 //! | inbox | with the feature `inbox`: the questions that wait in stored conversations and in forks, answered there, and who has answered which |
 //! | audit | who has answered, forked, saved, exported or deleted what |
@@ -77,6 +78,8 @@
 //! | the runs' ids, times, agents, turns, calls, tokens, attempts, names of tools, callbacks and layers, decisions and the [reasons](tower_agent::RunContext::because) given for them, which fields of a call they changed and how large these are, kinds of errors, roles that are waited for, who has answered a question about a call | always | every operator |
 //! | the id of the conversation | if the run [has one](tower_agent::context::ConversationId) | every operator |
 //! | the user | with [`user_id`](Console::user_id) | as a hash by every operator, the same for all runs of this console; in the clear by those who [see users](Operator::sees_users) |
+//! | the state and the numbers of the guards that the program [shows](Console::show), and the names of what they are around | not here: they are read when somebody looks | every operator |
+//! | the keys of these, such as the user of a budget | not here | as a hash by every operator, the same as that of the user of a run; in the clear by those who [see users](Operator::sees_users) |
 //! | the texts of what callbacks and layers changed, before and afterwards | as messages are, and not where a [redaction](tower_agent::call::Extensions::note_hiding) is or is around it | as messages are |
 //! | messages, instructions, arguments, results, values of the application's own events and of [notes](tower_agent::RunContext::note), texts of errors | with [`record_content`](Console::record_content), up to 64 KiB a text | operators who [see content](Operator::sees_content) |
 //! | the questions that wait, with what is asked about and whose conversation it is | not here | operators with the [role](Operator::answers_as) of the question |
@@ -144,6 +147,7 @@ mod forked;
 mod forking;
 #[cfg(feature = "inbox")]
 mod forks;
+mod gauges;
 #[cfg(feature = "inbox")]
 mod inbox;
 mod kept;

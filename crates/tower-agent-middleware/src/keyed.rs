@@ -1,6 +1,7 @@
 //! Maps whose keys others choose, such as users.
 
 use std::borrow::Borrow;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -86,6 +87,22 @@ impl<K: Eq + Hash, V> Keyed<K, V> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.entries.iter().map(|(key, entry)| (key, &entry.value))
+    }
+
+    /// Returns the entries of the highest rank, at most so many, the highest first; of those with
+    /// the same rank the ones that were used last.
+    pub(crate) fn highest<T: Ord>(&self, most: usize, rank: impl Fn(&V) -> T) -> Vec<(&K, &V)> {
+        let ranked = self.entries.iter();
+        let ranked =
+            ranked.map(|(key, entry)| (Reverse((rank(&entry.value), entry.used)), key, entry));
+        let mut ranked: Vec<_> = ranked.collect();
+        if most < ranked.len() {
+            ranked.select_nth_unstable_by(most, |(one, ..), (other, ..)| one.cmp(other));
+            ranked.truncate(most);
+        }
+        ranked.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
+        let entries = ranked.into_iter();
+        entries.map(|(_, key, entry)| (key, &entry.value)).collect()
     }
 
     fn make_room(&mut self, need: impl Fn(&V) -> Need) {

@@ -24,6 +24,9 @@
 //! | a tool does not exist yet, or must not be called | [`emulate`] |
 //! | tests must show what happens when a provider fails | [`chaos`] |
 //!
+//! Those that share a state between calls, such as limits, are [gauges](tower_agent::gauge): what
+//! is left of each can be read at any time.
+//!
 //! [The guide](tower_agent::guide::guards) says which to use for which problem, in which order, and
 //! how to write your own. All of them act through `tower-agent`'s public API alone, so each also
 //! serves as an example. When in doubt a guard fails closed: the call does not run. A callback

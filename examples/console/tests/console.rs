@@ -10,7 +10,7 @@ use test_support::process::is_installed;
 use tokio::process::Command;
 
 /// The actions of somebody on duty, as `console.mjs` names them.
-const STEPS: usize = 17;
+const STEPS: usize = 18;
 
 #[tokio::test]
 async fn somebody_on_duty_can_do_all_that_the_page_offers_with_the_keyboard() {

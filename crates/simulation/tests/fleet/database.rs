@@ -144,6 +144,12 @@ impl ConversationStore for Database {
 // Limits.
 
 impl Tables {
+    fn limit(&self, key: &str) -> (RateState, Duration) {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let limits = self.limits.lock().unwrap();
+        (limits.get(key).cloned().unwrap_or_default(), now)
+    }
+
     fn change(&self, key: &str, change: &RateChange) -> Option<Exhausted> {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let mut limits = self.limits.lock().unwrap();
@@ -160,6 +166,13 @@ impl RateStore for Database {
         Box::pin(async move {
             let changed = self.operation(|tables| tables.change(key, &change)).await;
             Ok(changed.map_err(BoxError::from)?)
+        })
+    }
+
+    fn read<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(RateState, Duration)>> {
+        Box::pin(async move {
+            let read = self.operation(|tables| tables.limit(key)).await;
+            Ok(read.map_err(BoxError::from)?)
         })
     }
 

@@ -69,6 +69,13 @@ async function isNarrow(name) {
   await page.setViewportSize({ width: 1280, height: 860 });
 }
 
+/** The same, for somebody who prefers the dark. */
+async function isDark(name) {
+  await page.emulateMedia({ colorScheme: "dark" });
+  await person.look(`console-${name}-dark`);
+  await page.emulateMedia({ colorScheme: null });
+}
+
 const steps = {
   "the runs of the fleet are listed, the latest first": async () => {
     await has(rows, "essay");
@@ -150,6 +157,20 @@ const steps = {
     await has(page.locator(".explained h3"), "critics");
     await person.look("console-agents");
     await isNarrow("agents");
+  },
+  "budgets, limits and breakers as they stand": async () => {
+    await press(page.getByRole("link", { name: "Limits" }));
+    await page.waitForURL(/view=limits/);
+    const limit = (name) => page.locator(".limits tbody tr", { hasText: name });
+    await has(limit("the spender's budget"), "used up");
+    await has(limit("the spender's budget"), "model calls used 6 of 6");
+    await has(limit("the library's provider"), "closed");
+    await has(limit("each customer"), "ada-0");
+    await person.look("console-limits");
+    await isDark("limits");
+    await isNarrow("limits");
+    await page.reload();
+    await has(limit("each customer"), "requests left at once");
   },
   "a question is answered, and the run goes on in sight of another page": async () => {
     const other = await Person.at(base);

@@ -8,6 +8,7 @@ import { showBeside } from "./beside.js";
 import { showAgents } from "./stack.js";
 import { showInbox } from "./inbox.js";
 import { showAudit } from "./data.js";
+import { showLimits } from "./limits.js";
 
 const main = document.getElementById("main");
 let leave = () => {};
@@ -35,7 +36,7 @@ async function show() {
     if (link.dataset.view === view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  const views = { runs: showRuns, agents: showAgents, inbox: showInbox, audit: showAudit };
+  const views = { runs: showRuns, agents: showAgents, limits: showLimits, inbox: showInbox, audit: showAudit };
   const draw = wanted.run !== undefined ? (wanted.beside === undefined ? showRun : showBeside) : (views[view] ?? showRuns);
   const place = h("div", { class: "view" });
   try {

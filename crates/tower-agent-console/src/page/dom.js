@@ -33,6 +33,7 @@ export function span(micros) {
 }
 
 const numbers = new Intl.NumberFormat();
+export const number = (value) => numbers.format(value);
 export const count = (number, one, many) => `${numbers.format(number)} ${number === 1 ? one : many}`;
 
 /** Tokens, as they go in and out. Empty if none are known. */

@@ -250,6 +250,18 @@ impl Api<'_> {
         reply::json(&shown.collect::<Vec<_>>())
     }
 
+    /// Returns the guards as they stand, of which each key is somebody.
+    pub(super) async fn limits(&self) -> Response<ResponseBody> {
+        let mut gauges = self.console.gauges.read().await;
+        let readings = gauges.iter_mut().flat_map(|gauge| &mut gauge.readings);
+        for reading in readings {
+            if let (Some(key), false) = (&reading.of, self.operator.sees_users) {
+                reading.of = Some(self.console.hash(key).into());
+            }
+        }
+        reply::json(&gauges)
+    }
+
     pub(super) fn audit(&self) -> Response<ResponseBody> {
         reply::json(&self.console.audit.rows())
     }

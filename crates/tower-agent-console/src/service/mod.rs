@@ -162,6 +162,7 @@ impl ConsoleService {
             ["api", "runs", id, "recording"] => {
                 recording::recording(&self.console, &operator, id).await
             }
+            ["api", "limits"] => Ok(api.limits().await),
             ["api", "audit"] => Ok(api.audit()),
             ["api", "live"] => {
                 let console = self.console.inner.clone();

@@ -32,6 +32,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("data.js", SCRIPT, include_str!("../page/data.js")),
     ("diff.js", SCRIPT, include_str!("../page/diff.js")),
     ("beside.js", SCRIPT, include_str!("../page/beside.js")),
+    ("limits.js", SCRIPT, include_str!("../page/limits.js")),
     ("fork.js", SCRIPT, include_str!("../page/fork.js")),
 ];
 

@@ -8,13 +8,14 @@ use tower_agent_console::{Console, ConsoleService, Operator};
 
 use crate::world::{User, get, runs, send, service, service_for, text, user_of};
 
-const PATHS: [&str; 8] = [
+const PATHS: [&str; 9] = [
     "/",
     "/app.js",
     "/style.css",
     "/api/me",
     "/api/runs",
     "/api/agents",
+    "/api/limits",
     "/api/audit",
     "/api/live",
 ];
@@ -283,6 +284,7 @@ async fn the_page_may_load_its_own_files_alone() {
         "diff.js",
         "beside.js",
         "fork.js",
+        "limits.js",
     ] {
         let (status, text) = get(&service, &format!("/{file}")).await;
         assert_eq!(status, 200, "{file}");

@@ -114,7 +114,13 @@ async fn run(console: &Console) {
 async fn everything(service: &ConsoleService) -> (String, String) {
     let mut all = String::new();
     let mut texts = String::new();
-    for path in ["/api/runs", "/api/agents", "/api/audit", "/api/me"] {
+    for path in [
+        "/api/runs",
+        "/api/agents",
+        "/api/limits",
+        "/api/audit",
+        "/api/me",
+    ] {
         all += &get(service, path).await.1;
     }
     for run in runs(service).await {

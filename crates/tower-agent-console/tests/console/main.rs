@@ -9,6 +9,7 @@ mod deleting;
 mod fork;
 mod forking;
 mod inbox;
+mod limits;
 mod live;
 mod recording;
 mod runs;

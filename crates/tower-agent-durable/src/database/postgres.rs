@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 #[cfg(feature = "rate-limit")]
 use tower_agent::error::{Error, ErrorKind};
 #[cfg(feature = "rate-limit")]
-use tower_agent_middleware::rate_limit::{Exhausted, RateChange, RateStore};
+use tower_agent_middleware::rate_limit::{Exhausted, RateChange, RateState, RateStore};
 
 use super::migrations::{POSTGRES, migrate};
 use super::or_failure::{OrFailure, is_busy};
@@ -332,7 +332,14 @@ impl RateStore for Postgres {
     ) -> BoxFuture<'a, Result<Option<Exhausted>, Error>> {
         Box::pin(async move {
             let updated = self.rates.update(key, change).await;
-            updated.map_err(|error| not_called(key, error))
+            updated.map_err(|error| unknown(key, "not called", error))
+        })
+    }
+
+    fn read<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(RateState, Duration), Error>> {
+        Box::pin(async move {
+            let read = self.rates.read(key).await;
+            read.map_err(|error| unknown(key, "not read", error))
         })
     }
 
@@ -341,10 +348,10 @@ impl RateStore for Postgres {
     }
 }
 
-/// Returns the error of a call whose limit is not known. The database's own words are for the
-/// operator, and stay in the source.
+/// Returns the error of a limit that is not known, and what was not done for it. The database's own
+/// words are for the operator, and stay in the source.
 #[cfg(feature = "rate-limit")]
-fn not_called(key: &str, error: StoreError) -> Error {
+fn unknown(key: &str, what: &str, error: StoreError) -> Error {
     let cure = match error {
         StoreError::Data(_) => {
             "its state in the database cannot be read; this error's source says how to delete it"
@@ -354,7 +361,7 @@ fn not_called(key: &str, error: StoreError) -> Error {
     let limit = short(key);
     Error::new(
         ErrorKind::Store,
-        format!("not called: the limit {limit} is not known, since {cure}"),
+        format!("{what}: the limit {limit} is not known, since {cure}"),
     )
     .with_source(error)
 }

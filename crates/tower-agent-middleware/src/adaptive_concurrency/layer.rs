@@ -9,6 +9,7 @@ use super::service::AdaptiveConcurrency;
 use crate::key_of::{KeyOf, key_of};
 use tower_agent::RunContext;
 use tower_agent::error::Result;
+use tower_agent::gauge::{Gauge, Reading};
 
 /// Limits how many calls run at a time, by how the provider bears them; [`AdaptiveConcurrency`] is
 /// the service. Clones share their limits.
@@ -76,6 +77,12 @@ impl AdaptiveConcurrencyLayer {
     pub fn limit(&self, key: &str) -> usize {
         let current = self.limits.current(key);
         current.unwrap_or_else(|| self.settings.first())
+    }
+}
+
+impl Gauge for AdaptiveConcurrencyLayer {
+    async fn read(&self, most: usize) -> Result<Vec<Reading>> {
+        Ok(self.limits.readings(&self.settings, most))
     }
 }
 

@@ -12,6 +12,7 @@ use crate::lock::lock;
 use tower_agent::RunContext;
 use tower_agent::call::{CallKind, Request};
 use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::gauge::{Amount, Reading};
 
 /// The limits of a layer and its clones, by their key.
 #[derive(Debug, Default)]
@@ -32,6 +33,28 @@ impl AdaptiveLimits {
             }
         });
         limit
+    }
+
+    /// Returns the states of the limits, those with the most calls first; without any, that of one
+    /// without calls.
+    pub(super) fn readings(&self, settings: &AdaptiveSettings, most: usize) -> Vec<Reading> {
+        let limits = lock(&self.0);
+        let highest = limits.highest(most, |limit| lock(&limit.state).calls.len());
+        let mut readings = Vec::with_capacity(highest.len());
+        for (key, limit) in highest {
+            let reading = limit.reading();
+            // The empty key is everybody's.
+            let is_of_key = !key.is_empty();
+            readings.push(if is_of_key {
+                reading.of(key.clone())
+            } else {
+                reading
+            });
+        }
+        if readings.is_empty() {
+            readings.push(AdaptiveLimit::new(settings).reading());
+        }
+        readings
     }
 
     /// Returns the current limit of a key, if it has calls.
@@ -92,6 +115,15 @@ impl AdaptiveLimit {
                 calls: Slab::new(),
             }),
         }
+    }
+
+    fn reading(&self) -> Reading {
+        let state = lock(&self.state);
+        let admits = self.places.available_permits() > 0;
+        let running = Amount::new("calls running", state.calls.len() as f64);
+        let running = running.limit(state.controller.limit() as f64);
+        let word = if admits { "free" } else { "full" };
+        Reading::new("adaptive concurrency", word, admits).with(running)
     }
 
     /// Waits for a place. A call in another that has one waits for none, which that one would give

@@ -10,6 +10,8 @@ use tokio::time::Instant;
 use super::limits::{Exceeded, Limit, Limits, money, nanos};
 use tower_agent::context::RunContext;
 use tower_agent::context::{Amounts as Recorded, EffectLog};
+use tower_agent::error::Result as GaugeResult;
+use tower_agent::gauge::{Gauge, Reading};
 
 use crate::lock::lock;
 
@@ -258,6 +260,56 @@ impl Account {
         left.collect()
     }
 
+    /// Returns the state of the account, as a [`Gauge`] shows it: what is used of each limit, and
+    /// what running calls have reserved. Without limits, it is what was used.
+    ///
+    /// ```
+    /// use tower_agent_middleware::budget::{Account, Limits};
+    ///
+    /// let reading = Account::new(Limits::new().model_calls(50)).reading();
+    /// assert_eq!(reading.state, "within its limits");
+    /// assert_eq!(reading.amounts[0].to_string(), "model calls used: 0 of 50");
+    /// ```
+    #[must_use]
+    pub fn reading(&self) -> Reading {
+        let time = self.time();
+        // Read under one lock: a call that finishes meanwhile is counted once.
+        let (used, reserved) = {
+            let ledger = self.ledger();
+            (ledger.used, ledger.reserved)
+        };
+        let mut taken = used;
+        taken += reserved;
+        let left = |limit: Limit| limit.units().saturating_sub(taken.of(limit, time));
+        let has_room = |limit: Limit| match limit {
+            Limit::Tokens(_) => left(limit) >= self.0.limits.default_reservation(),
+            _ => left(limit) > 0,
+        };
+        let state = if self.0.limits.each().any(|limit| left(limit) == 0) {
+            "used up"
+        } else if self.0.limits.each().all(has_room) {
+            "within its limits"
+        } else {
+            "too little left for a usual call"
+        };
+        let admits = self.0.limits.each().all(has_room);
+        let mut reading = Reading::new("budget", state, admits);
+        let mut limits: Vec<_> = self.0.limits.each().map(|limit| (limit, true)).collect();
+        if limits.is_empty() {
+            limits = vec![(Limit::ModelCalls(0), false), (Limit::Tokens(0), false)];
+        }
+        for (limit, is_set) in limits {
+            let amount = limit.of(used.of(limit, time)).amount("used");
+            let most = limit.amount("used").value;
+            reading = reading.with(if is_set { amount.limit(most) } else { amount });
+            let reserved = reserved.of(limit, 0);
+            if reserved > 0 {
+                reading = reading.with(limit.of(reserved).amount("reserved"));
+            }
+        }
+        reading
+    }
+
     /// Starts the clock, if it has not started.
     pub(super) fn begin(&self) {
         self.0.begun.get_or_init(Instant::now);
@@ -412,6 +464,12 @@ impl Account {
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         lock(&self.0.ledger)
+    }
+}
+
+impl Gauge for Account {
+    async fn read(&self, _: usize) -> GaugeResult<Vec<Reading>> {
+        Ok(vec![self.reading()])
     }
 }
 

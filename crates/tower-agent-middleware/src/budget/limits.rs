@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::model_price::ModelPrice;
 use super::price_table::{PriceTable, UnknownModel, UnknownPrice};
 use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::gauge::Amount;
 use tower_agent::message::{Metadata, Usage};
 use tower_agent::model::{ModelRequest, Settings};
 
@@ -399,6 +400,24 @@ impl Limit {
             Self::Tokens(_) => Self::Tokens(units),
             Self::Cost(_) => Self::Cost(money(units)),
             Self::Time(_) => Self::Time(Duration::from_nanos(units)),
+        }
+    }
+}
+
+impl Limit {
+    /// Returns the value as it is shown, of what is `used` or `reserved`.
+    pub(super) fn amount(self, of: &str) -> Amount {
+        let (what, value) = match self {
+            Self::ModelCalls(calls) => ("model calls", calls as f64),
+            Self::ToolCalls(calls) => ("tool calls", calls as f64),
+            Self::Tokens(tokens) => ("tokens", tokens as f64),
+            Self::Cost(cost) => ("cost", cost),
+            Self::Time(time) => ("time", time.as_secs_f64()),
+        };
+        let amount = Amount::new(format!("{what} {of}"), value);
+        match self {
+            Self::Time(_) => amount.unit("s"),
+            _ => amount,
         }
     }
 }

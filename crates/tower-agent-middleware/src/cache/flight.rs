@@ -120,6 +120,18 @@ impl<R: Cacheable> Responses<R> {
         }
     }
 
+    /// Returns the number of responses that are kept.
+    pub(super) fn kept(&self) -> u64 {
+        // The store counts what has come and gone once it has looked.
+        self.stored.run_pending_tasks();
+        self.stored.entry_count()
+    }
+
+    /// Returns the number of calls that run.
+    pub(super) fn running(&self) -> usize {
+        lock(&self.flights).by_key.len()
+    }
+
     /// Answers a call: from the store, from a call that runs, or by calling `inner`.
     pub(super) async fn answer<S>(
         self: Arc<Self>,

@@ -10,6 +10,7 @@ use super::service::Cache;
 use crate::key_of::{KeyOf, key_of};
 use tower_agent::RunContext;
 use tower_agent::error::Result;
+use tower_agent::gauge::{Amount, Gauge, Reading};
 
 /// Replays responses to equal calls, and makes equal calls at the same time once; [`Cache`] is the
 /// service. Clones share their responses.
@@ -78,6 +79,18 @@ impl<S, R: Cacheable> Layer<S> for CacheLayer<R> {
 
     fn layer(&self, inner: S) -> Cache<S, R> {
         Cache::new(inner, self.tenant.clone(), self.responses.clone())
+    }
+}
+
+/// It holds no call back: its numbers are those of all tenants.
+impl<R: Cacheable> Gauge for CacheLayer<R> {
+    async fn read(&self, _: usize) -> Result<Vec<Reading>> {
+        let kept = Amount::new("responses kept", self.responses.kept() as f64);
+        let running = Amount::new("calls running", self.responses.running() as f64);
+        let reading = Reading::new("cache", "in use", true);
+        Ok(vec![
+            reading.with(kept.limit(self.entries as f64)).with(running),
+        ])
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tower_agent::error::{Error, ErrorKind};
+use tower_agent::gauge::{Amount, Reading};
 
 use crate::admission::Permit;
 use crate::bounds;
@@ -70,13 +71,76 @@ struct Circuit {
     closed_at: Option<Instant>,
 }
 
+impl Circuit {
+    /// Returns whether a call would be refused now.
+    fn is_open(&self, now: Instant) -> bool {
+        self.open_until.is_some_and(|until| now < until)
+    }
+
+    /// Returns the state of the circuit, which one that is not known has as well.
+    fn reading(&self, kind: &'static str, settings: &CircuitSettings, now: Instant) -> Reading {
+        let state = match self.open_until {
+            None => "closed",
+            Some(until) if now < until => "open",
+            Some(_) => "open, and the next call tests it",
+        };
+        let failures = Amount::new("failures in a row", f64::from(self.failures));
+        let failures = failures.limit(f64::from(settings.failures));
+        let reading = Reading::new(kind, state, !self.is_open(now)).with(failures);
+        match self.open_until {
+            Some(until) if now < until => {
+                let wait = (until - now).as_secs_f64();
+                reading.with(Amount::new("next call in", wait).unit("s"))
+            }
+            _ => reading,
+        }
+    }
+}
+
 impl Circuits {
+    /// Returns the states of the circuits, the open ones first; without any, that of one that has
+    /// not failed.
+    pub(crate) fn readings(&self, settings: &CircuitSettings, most: usize) -> Vec<Reading> {
+        const KIND: &str = "circuit breaker";
+        let now = Instant::now();
+        let circuits = lock(&self.0);
+        let highest = circuits.highest(most, |circuit| (circuit.is_open(now), circuit.failures));
+        let mut readings = Vec::with_capacity(highest.len());
+        for (CircuitKey { name, of }, circuit) in highest {
+            let mut reading = circuit.reading(KIND, settings, now);
+            reading.name.clone_from(name);
+            reading.of.clone_from(of);
+            readings.push(reading);
+        }
+        if readings.is_empty() {
+            readings.push(Circuit::default().reading(KIND, settings, now));
+        }
+        readings
+    }
+
+    /// Returns the state of one circuit.
+    #[cfg(feature = "pool")]
+    pub(crate) fn reading(
+        &self,
+        key: &CircuitKey,
+        kind: &'static str,
+        settings: &CircuitSettings,
+    ) -> Reading {
+        let now = Instant::now();
+        let circuits = lock(&self.0);
+        let unknown = Circuit::default();
+        let circuit = circuits.get(key).unwrap_or(&unknown);
+        let mut reading = circuit.reading(kind, settings, now);
+        reading.name.clone_from(&key.name);
+        reading
+    }
+
     /// Returns whether a call would be refused now.
     #[cfg(feature = "pool")]
     pub(crate) fn is_open(&self, key: &CircuitKey) -> bool {
         let circuits = lock(&self.0);
-        let open_until = circuits.get(key).and_then(|circuit| circuit.open_until);
-        open_until.is_some_and(|until| Instant::now() < until)
+        let circuit = circuits.get(key);
+        circuit.is_some_and(|circuit| circuit.is_open(Instant::now()))
     }
 
     /// Admits a call, or returns the reason why it is not made.

@@ -9,6 +9,7 @@ use super::service::CircuitBreaker;
 use crate::key_of::{KeyOf, key_of};
 use tower_agent::RunContext;
 use tower_agent::error::{Error, Result};
+use tower_agent::gauge::{Gauge, Reading};
 
 /// Stops calling what keeps failing; [`CircuitBreaker`] is the service. Clones share their
 /// circuits.
@@ -103,6 +104,13 @@ impl CircuitBreakerLayer {
     ) -> Self {
         self.settings.is_failure = Arc::new(predicate);
         self
+    }
+}
+
+/// A circuit has a reading once it has failed.
+impl Gauge for CircuitBreakerLayer {
+    async fn read(&self, most: usize) -> Result<Vec<Reading>> {
+        Ok(self.circuits.readings(&self.settings, most))
     }
 }
 

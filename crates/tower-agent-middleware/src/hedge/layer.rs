@@ -8,6 +8,8 @@ use super::delay::Delay;
 use super::plan::HedgePlan;
 use super::service::Hedge;
 use tower_agent::ModelRequest;
+use tower_agent::error::Result;
+use tower_agent::gauge::{Amount, Gauge, Reading};
 
 /// Starts a second attempt at a slow model call; [`Hedge`] is the service. Clones share the times
 /// that they observe, and the budget.
@@ -65,6 +67,15 @@ impl HedgeLayer {
     ) -> Self {
         self.plan.may_hedge = Arc::new(predicate);
         self
+    }
+}
+
+/// It holds no call back: its number is the time after which a second attempt starts now.
+impl Gauge for HedgeLayer {
+    async fn read(&self, _: usize) -> Result<Vec<Reading>> {
+        let delay = self.plan.delay.next().as_secs_f64();
+        let delay = Amount::new("second attempt after", delay).unit("s");
+        Ok(vec![Reading::new("hedge", "in use", true).with(delay)])
     }
 }
 

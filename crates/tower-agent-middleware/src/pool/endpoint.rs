@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use tower::Service;
 use tower::load::Load;
 
-use super::load::{EndpointCost, Gauge};
+use super::load::{EndpointCost, EndpointLoad};
 use crate::circuit_breaker::circuit::{CircuitKey, Circuits};
 use tower_agent::call::{BoxCallService, Request};
 use tower_agent::error::Error;
@@ -23,7 +23,7 @@ pub(super) struct Seat<R: Request> {
     /// The circuit of the endpoint, with its name.
     pub(super) key: CircuitKey,
     pub(super) service: BoxCallService<R>,
-    pub(super) gauge: Arc<Gauge>,
+    pub(super) load: Arc<EndpointLoad>,
 }
 
 impl<R: Request> Endpoint<R> {
@@ -34,9 +34,14 @@ impl<R: Request> Endpoint<R> {
                 of: None,
             },
             service,
-            gauge: Arc::new(Gauge::new()),
+            load: Arc::new(EndpointLoad::new()),
         };
         Self { seat, circuits }
+    }
+
+    /// Returns its circuit, and its load.
+    pub(super) fn place(&self) -> (CircuitKey, Arc<EndpointLoad>) {
+        (self.seat.key.clone(), self.seat.load.clone())
     }
 }
 
@@ -63,7 +68,7 @@ impl<R: Request> Load for Endpoint<R> {
     type Metric = EndpointCost;
 
     fn load(&self) -> EndpointCost {
-        self.seat.gauge.cost()
+        self.seat.load.cost()
     }
 }
 
@@ -72,7 +77,7 @@ impl<R: Request> Clone for Seat<R> {
         Self {
             key: self.key.clone(),
             service: self.service.clone(),
-            gauge: self.gauge.clone(),
+            load: self.load.clone(),
         }
     }
 }
@@ -81,7 +86,7 @@ impl<R: Request> fmt::Debug for Endpoint<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
             .field("name", &self.seat.key.name)
-            .field("gauge", &self.seat.gauge)
+            .field("load", &self.seat.load)
             .finish_non_exhaustive()
     }
 }

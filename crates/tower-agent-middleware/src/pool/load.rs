@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::lock::lock;
+use tower_agent::gauge::Amount;
 
 /// The time in which an estimate loses about two thirds of its weight.
 const DECAY: Duration = Duration::from_secs(10);
@@ -18,10 +19,10 @@ const MOST: Duration = Duration::from_secs(60);
 
 /// The load of an endpoint: its open calls, times the wait for the first output.
 #[derive(Debug)]
-pub(super) struct Gauge(Mutex<GaugeState>);
+pub(super) struct EndpointLoad(Mutex<LoadState>);
 
 #[derive(Debug)]
-struct GaugeState {
+struct LoadState {
     /// The calls that have not ended.
     open: u32,
     /// The calls without output so far, by their start.
@@ -49,9 +50,9 @@ impl PartialOrd for EndpointCost {
     }
 }
 
-impl Gauge {
+impl EndpointLoad {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(GaugeState {
+        Self(Mutex::new(LoadState {
             open: 0,
             waiting: BTreeSet::new(),
             begun: 0,
@@ -76,6 +77,16 @@ impl Gauge {
         EndpointCost(wait * (f64::from(state.open) + 1.0))
     }
 
+    /// Returns the open calls, and the wait for the first output.
+    pub(super) fn amounts(&self) -> [Amount; 2] {
+        let state = lock(&self.0);
+        let wait = state.wait.now(Instant::now());
+        [
+            Amount::new("calls running", f64::from(state.open)),
+            Amount::new("wait for the first output", wait).unit("s"),
+        ]
+    }
+
     /// Counts a call until it is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> PendingCall {
         let mut state = lock(&self.0);
@@ -85,7 +96,7 @@ impl Gauge {
         let number = state.begun;
         state.waiting.insert((begun, number));
         PendingCall {
-            gauge: self.clone(),
+            load: self.clone(),
             begun,
             number,
             is_waiting: true,
@@ -120,7 +131,7 @@ impl PeakEwma {
 /// A call that an endpoint has not ended.
 #[derive(Debug)]
 pub(super) struct PendingCall {
-    gauge: Arc<Gauge>,
+    load: Arc<EndpointLoad>,
     begun: Instant,
     number: u64,
     is_waiting: bool,
@@ -149,11 +160,11 @@ impl PendingCall {
         });
     }
 
-    fn stop_waiting(&mut self, note: impl FnOnce(&mut GaugeState, Duration, Instant)) {
+    fn stop_waiting(&mut self, note: impl FnOnce(&mut LoadState, Duration, Instant)) {
         if !std::mem::take(&mut self.is_waiting) {
             return;
         }
-        let mut state = lock(&self.gauge.0);
+        let mut state = lock(&self.load.0);
         let now = Instant::now();
         state.waiting.remove(&(self.begun, self.number));
         note(&mut state, now - self.begun, now);
@@ -164,6 +175,6 @@ impl Drop for PendingCall {
     fn drop(&mut self) {
         // A call that was dropped while it waited would have taken longer still.
         self.stop_waiting(|state, waited, now| state.wait.raise(waited, now));
-        lock(&self.gauge.0).open -= 1;
+        lock(&self.load.0).open -= 1;
     }
 }

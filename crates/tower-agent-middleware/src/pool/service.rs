@@ -12,15 +12,16 @@ use tower::util::rng::{HasherRng, Rng};
 use tower::util::{Oneshot, ServiceExt};
 
 use super::endpoint::{Endpoint, Seat};
-use super::load::PendingCall;
+use super::load::{EndpointLoad, PendingCall};
 use crate::admission::{Decided, Permit};
-use crate::circuit_breaker::circuit::{CircuitPermit, CircuitSettings, Circuits};
+use crate::circuit_breaker::circuit::{CircuitKey, CircuitPermit, CircuitSettings, Circuits};
 use crate::first_output::FirstOutput;
 use crate::lock::lock;
 use crate::no_answer;
 use crate::opaque_future::opaque_future;
 use tower_agent::call::{BoxCallService, CallService, Request};
 use tower_agent::error::{CallSite, Error, ErrorKind, Result};
+use tower_agent::gauge::{Gauge, Reading};
 
 /// Gives each call to the less busy of two endpoints. Clones share their endpoints.
 ///
@@ -36,8 +37,8 @@ struct Shared<R: Request> {
     /// Polled and called under the lock, which no call holds while it waits.
     balancer: Mutex<Balancer<R>>,
     circuits: Arc<Circuits>,
-    /// The number of endpoints.
-    endpoints: usize,
+    /// The endpoints, with the circuit of each.
+    endpoints: Vec<(CircuitKey, Arc<EndpointLoad>)>,
 }
 
 impl<R: Request> Pool<R> {
@@ -68,14 +69,16 @@ impl<R: Request> Pool<R> {
         let circuits = Arc::<Circuits>::default();
         let mut names = HashSet::new();
         let mut services = Vec::new();
+        let mut places = Vec::new();
         for (name, service) in endpoints {
             let name = name.into();
             // A panic of one endpoint is a failure of it, and no other has to do with it.
             let service = BoxCallService::catching_panics(service);
-            services.push(Endpoint::new(name.clone(), service, circuits.clone()));
+            let endpoint = Endpoint::new(name.clone(), service, circuits.clone());
+            places.push(endpoint.place());
+            services.push(endpoint);
             names.insert(name);
         }
-        let endpoints = services.len();
         let balancer = Balance::from_rng(ServiceList::new::<()>(services), rng);
         Self {
             settings: CircuitSettings {
@@ -87,7 +90,7 @@ impl<R: Request> Pool<R> {
             shared: Arc::new(Shared {
                 balancer: Mutex::new(balancer),
                 circuits,
-                endpoints,
+                endpoints: places,
             }),
         }
     }
@@ -130,7 +133,7 @@ impl<R: Request> Pool<R> {
         let mut balancer = lock(&self.shared.balancer);
         // A poll looks again at two of the endpoints that were taken out. One may fail just when it
         // was chosen; as many tries as endpoints find the one that stays.
-        for _ in 0..=self.shared.endpoints {
+        for _ in 0..=self.shared.endpoints.len() {
             if balancer.poll_ready(&mut cx).is_pending() {
                 continue;
             }
@@ -163,7 +166,7 @@ impl<R: Request> Service<R> for Pool<R> {
                 tracing::debug!(run_id, call = %site, endpoint = seat.key.name.as_deref(), "endpoint chosen");
                 let permit = EndpointPermit {
                     first_output: FirstOutput::of(&request),
-                    call: seat.gauge.begin(),
+                    call: seat.load.begin(),
                     circuit,
                     rejects_no_answer: no_answer::is_rejected(&request),
                 };
@@ -207,6 +210,22 @@ impl<R: Request> Permit<R::Response> for EndpointPermit<R> {
     }
 }
 
+/// Each endpoint has a reading, in their order.
+impl<R: Request> Gauge for Pool<R> {
+    async fn read(&self, most: usize) -> Result<Vec<Reading>> {
+        let Shared {
+            circuits,
+            endpoints,
+            ..
+        } = &*self.shared;
+        let readings = endpoints.iter().take(most).map(|(key, load)| {
+            let reading = circuits.reading(key, "pool", &self.settings);
+            load.amounts().into_iter().fold(reading, Reading::with)
+        });
+        Ok(readings.collect())
+    }
+}
+
 impl<R: Request> Clone for Pool<R> {
     fn clone(&self) -> Self {
         Self {
@@ -219,7 +238,7 @@ impl<R: Request> Clone for Pool<R> {
 impl<R: Request> fmt::Debug for Pool<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
-            .field("endpoints", &self.shared.endpoints)
+            .field("endpoints", &self.shared.endpoints.len())
             .field("settings", &self.settings)
             .finish()
     }

@@ -3,6 +3,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::LONGEST_WAIT;
+use tower_agent::gauge::Amount;
 
 /// The part of a unit that rounding may lose: a wait that has passed must be enough.
 const ROUNDING: f64 = 1e-6;
@@ -139,6 +140,11 @@ impl Bucket {
             );
         }
         self.level = level.min(self.capacity);
+    }
+
+    /// Returns what is left, in whole units: less than nothing while a call is paid back.
+    pub(super) fn left(&self, name: &'static str) -> Amount {
+        Amount::new(name, self.level.floor()).limit(self.capacity.floor())
     }
 
     pub(super) fn level(&self) -> f64 {

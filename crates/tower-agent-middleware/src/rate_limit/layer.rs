@@ -10,6 +10,7 @@ use super::store::RateStore;
 use crate::key_of::key_of;
 use tower_agent::RunContext;
 use tower_agent::error::Result;
+use tower_agent::gauge::{Gauge, Reading};
 
 /// Limits the rate of calls and of their tokens; [`RateLimit`] is the service. Clones share their
 /// limits.
@@ -127,6 +128,15 @@ impl RateLimitLayer {
     pub fn shared_in(mut self, store: impl RateStore, name: impl AsRef<str>) -> Self {
         self.limiter.set_store(Arc::new(store), name.as_ref());
         self
+    }
+}
+
+/// Each limit that calls of this process use, or have used within a minute, has a reading, with the
+/// number of those that wait here. What is left is that of all processes that
+/// [share](RateLimitLayer::shared_in) it.
+impl Gauge for RateLimitLayer {
+    async fn read(&self, most: usize) -> Result<Vec<Reading>> {
+        self.limiter.read(most).await
     }
 }
 

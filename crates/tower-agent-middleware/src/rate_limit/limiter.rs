@@ -15,6 +15,7 @@ use crate::key_of::KeyOf;
 use crate::keyed::{Keyed, Need};
 use crate::lock::lock;
 use tower_agent::error::{CallSite, Error, ErrorKind, Result};
+use tower_agent::gauge::{Amount, Reading};
 
 /// The resolution of `tokio`'s timers.
 const TICK: Duration = Duration::from_millis(1);
@@ -35,20 +36,41 @@ pub(super) struct Limiter {
     queues: Arc<Mutex<Queues>>,
 }
 
-/// The queues of the limits that are in use.
+/// The queues of the limits that are in use, or were a short while ago.
 #[derive(Debug, Default)]
-struct Queues(Keyed<Arc<str>, Weak<Queue>>);
+struct Queues(Keyed<Arc<str>, LimitQueue>);
+
+#[derive(Debug)]
+struct LimitQueue {
+    queue: Weak<Queue>,
+    /// The key that the limit is of.
+    of: Option<Arc<str>>,
+    /// When the last call came.
+    used: Instant,
+}
 
 impl Queues {
-    fn of(&mut self, limit: &Arc<str>) -> Arc<Queue> {
-        if let Some(queue) = self.0.get(limit).and_then(Weak::upgrade) {
-            return queue;
+    fn of(&mut self, limit: &Arc<str>, of: Option<&Arc<str>>) -> Arc<Queue> {
+        let now = Instant::now();
+        if let Some(known) = self.0.get_mut(limit) {
+            known.used = now;
+            return known.queue.upgrade().unwrap_or_else(|| {
+                let queue = Arc::<Queue>::default();
+                known.queue = Arc::downgrade(&queue);
+                queue
+            });
         }
         let queue = Arc::<Queue>::default();
-        let weak = Arc::downgrade(&queue);
-        self.0.insert(limit.clone(), weak, |queue| {
-            if queue.strong_count() > 0 {
+        let known = LimitQueue {
+            queue: Arc::downgrade(&queue),
+            of: of.cloned(),
+            used: now,
+        };
+        self.0.insert(limit.clone(), known, |known| {
+            if known.queue.strong_count() > 0 {
                 Need::Calls
+            } else if now - known.used < SHOWN {
+                Need::Memory
             } else {
                 Need::Nothing
             }
@@ -56,6 +78,9 @@ impl Queues {
         queue
     }
 }
+
+/// The time for which a limit is shown that no call uses.
+const SHOWN: Duration = Duration::from_secs(60);
 
 impl Limiter {
     pub(super) fn new() -> Self {
@@ -85,8 +110,12 @@ impl Limiter {
 
     /// Waits until the call may be made.
     pub(super) async fn admit<R: Metered>(self, request: R) -> Result<(R, RatePermit<R>)> {
-        let limit: Arc<str> = match &self.limit_of {
-            Some(key) => format!("{}/{}", self.name, key(request.context())?).into(),
+        let of: Option<Arc<str>> = match &self.limit_of {
+            Some(key) => Some(key(request.context())?.into()),
+            None => None,
+        };
+        let limit: Arc<str> = match &of {
+            Some(of) => format!("{}/{of}", self.name).into(),
             None => self.name.clone(),
         };
         let line: Arc<str> = match &self.line_of {
@@ -96,7 +125,7 @@ impl Limiter {
         let prompt = request.prompt_tokens();
         let output = request.max_output_tokens().unwrap_or(self.reservation);
         let reserved = prompt.saturating_add(output);
-        let queue = lock(&self.queues).of(&limit);
+        let queue = lock(&self.queues).of(&limit, of.as_ref());
         let ticket = queue.enter(line.clone());
         let take = RateChange(Change::Take {
             quotas: self.quotas,
@@ -118,6 +147,34 @@ impl Limiter {
             is_settled: false,
         };
         Ok((request, permit))
+    }
+
+    /// Returns the states of the limits that calls of this process use, or have used lately, those
+    /// with the most calls that wait first.
+    pub(super) async fn read(&self, most: usize) -> Result<Vec<Reading>> {
+        let mut limits = Vec::new();
+        {
+            let queues = lock(&self.queues);
+            let waiting =
+                |known: &LimitQueue| known.queue.upgrade().map_or(0, |queue| queue.waiting());
+            for (limit, known) in queues.0.highest(most, waiting) {
+                limits.push((limit.clone(), known.of.clone(), waiting(known)));
+            }
+        }
+        if limits.is_empty() && self.limit_of.is_none() {
+            limits.push((self.name.clone(), None, 0));
+        }
+        let mut readings = Vec::with_capacity(limits.len());
+        for (limit, of, waiting) in limits {
+            let (state, now) = self.store.read(&limit).await?;
+            let mut reading = state.reading(&self.quotas, now);
+            reading.of = of;
+            if waiting > 0 {
+                reading = reading.with(Amount::new("calls waiting", waiting as f64));
+            }
+            readings.push(reading);
+        }
+        Ok(readings)
     }
 
     async fn wait(&self, ticket: &Ticket, limit: &str, take: &RateChange) -> Result<()> {

@@ -97,6 +97,12 @@ impl Queue {
         }
     }
 
+    /// Returns the number of calls that wait.
+    pub(super) fn waiting(&self) -> usize {
+        let state = lock(&self.0);
+        state.lines.iter().map(|(_, line)| line.waiting.len()).sum()
+    }
+
     /// Corrects the cost of a call that was let through, and lets the first call look again.
     pub(super) fn settle(&self, key: &str, reserved: u64, used: u64) {
         let mut state = lock(&self.0);

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::bucket::{Bucket, Quota};
 use super::exhausted::{Exhausted, LimitedResource};
 use super::headers::{Report, Reported};
+use tower_agent::gauge::{Amount, Reading};
 
 /// The period of a provider's limit that does not say when it resets.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -116,6 +117,41 @@ impl RateState {
         full.max(self.closed_until).unwrap_or_default()
     }
 
+    /// Returns the state at this time as it is shown. With these limits, of which an unused one
+    /// knows nothing.
+    pub(super) fn reading(&self, quotas: &Quotas, now: Duration) -> Reading {
+        let mut state = self.clone();
+        state.refill(now);
+        state.requests.configure(quotas.requests, quotas.burst, now);
+        state.tokens.configure(quotas.tokens, quotas.burst, now);
+        let closed = state.closed_until.map(|until| until - now);
+        let wait = state.requests.wait(1.0).max(state.tokens.wait(1.0));
+        let word = match closed {
+            Some(_) => "closed by the provider",
+            None if wait.is_zero() => "free",
+            None => "used up",
+        };
+        let wait = wait.max(closed.unwrap_or_default());
+        let mut reading = Reading::new("rate limit", word, wait.is_zero());
+        reading.amounts.extend(state.requests.amounts(
+            quotas.requests,
+            [
+                "requests left at once",
+                "requests left, as the provider says",
+            ],
+            "requests",
+        ));
+        reading.amounts.extend(state.tokens.amounts(
+            quotas.tokens,
+            ["tokens left at once", "tokens left, as the provider says"],
+            "tokens",
+        ));
+        if wait.is_zero() {
+            return reading;
+        }
+        reading.with(Amount::new("next call in", wait.as_secs_f64()).unit("s"))
+    }
+
     fn refill(&mut self, now: Duration) {
         self.requests.refill(now);
         self.tokens.refill(now);
@@ -169,6 +205,22 @@ impl Levels {
             Some(bucket) => bucket.resize(full),
             None => self.configured = Some(full),
         }
+    }
+
+    /// Returns what is left of the configured limit and of the reported one, by these names, and
+    /// the configured limit itself.
+    fn amounts(
+        &self,
+        quota: Option<Quota>,
+        [own, reported]: [&'static str; 2],
+        what: &str,
+    ) -> impl Iterator<Item = Amount> {
+        let limit = quota.map(|Quota { limit, period }| {
+            Amount::new(format!("{what} allowed in {period:?}"), limit as f64)
+        });
+        let own = self.configured.map(|bucket| bucket.left(own));
+        let reported = self.reported.map(|bucket| bucket.left(reported));
+        own.into_iter().chain(limit).chain(reported)
     }
 
     fn refill(&mut self, now: Duration) {

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::future::ready;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
@@ -32,12 +33,15 @@ use tower_agent::error::Result;
 /// #[derive(Debug, Default)]
 /// struct Row(Mutex<String>);
 ///
+/// fn now() -> Duration {
+///     SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()
+/// }
+///
 /// impl Row {
 ///     fn change(&self, change: &RateChange) -> Result<Option<Exhausted>> {
 ///         let mut row = self.0.lock().unwrap_or_else(PoisonError::into_inner);
 ///         let mut state: RateState = serde_json::from_str(&row).unwrap_or_default();
-///         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-///         let exhausted = change.apply(&mut state, now);
+///         let exhausted = change.apply(&mut state, now());
 ///         *row = serde_json::to_string(&state)?;
 ///         Ok(exhausted)
 ///     }
@@ -50,6 +54,12 @@ use tower_agent::error::Result;
 ///         change: RateChange,
 ///     ) -> BoxFuture<'a, Result<Option<Exhausted>>> {
 ///         Box::pin(async move { self.change(&change) })
+///     }
+///
+///     fn read<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(RateState, Duration)>> {
+///         let row = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+///         let state = serde_json::from_str(&row).unwrap_or_default();
+///         Box::pin(async move { Ok((state, now())) })
 ///     }
 ///
 ///     fn update_later(&self, _: &str, change: RateChange) {
@@ -74,6 +84,14 @@ pub trait RateStore: fmt::Debug + Send + Sync + 'static {
         key: &'a str,
         change: RateChange,
     ) -> BoxFuture<'a, Result<Option<Exhausted>>>;
+
+    /// Returns the state of the limit with this key and the time to [apply](RateChange::apply)
+    /// changes to it with, for somebody who looks. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the state cannot be read.
+    fn read<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(RateState, Duration)>>;
 
     /// Applies a change that nobody waits for: the end of a call, which may have been dropped. Must
     /// not block; a store behind a network sends it from a task of its own.
@@ -123,6 +141,13 @@ impl RateStore for Memory {
         change: RateChange,
     ) -> BoxFuture<'a, Result<Option<Exhausted>>> {
         Box::pin(ready(Ok(self.change(key, &change))))
+    }
+
+    fn read<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(RateState, Duration)>> {
+        let states = lock(&self.states);
+        // No use of it: one who looks keeps nothing alive.
+        let state = states.get(key).cloned().unwrap_or_default();
+        Box::pin(ready(Ok((state, self.started.elapsed()))))
     }
 
     fn update_later(&self, key: &str, change: RateChange) {

@@ -1,13 +1,17 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::postgres::PgPool;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
-use tower_agent_middleware::rate_limit::RateChange;
+use tokio::time::timeout;
+use tower_agent_middleware::rate_limit::{RateChange, RateState};
 
 use super::lines::{Answer, RateChanges, RateLine, RateUpdate, short, warn_lost};
-use super::table::{LimitId, limit_id};
-use super::writer::RateWriter;
+use super::table::{LimitId, RateRow, limit_id};
+use super::writer::{LONGEST_STATEMENT, RateWriter};
+use crate::database::or_failure::OrFailure;
+use crate::database::to_end::to_end;
 use crate::lock::lock;
 use tower_agent_conversations::StoreError;
 
@@ -44,6 +48,26 @@ impl RateQueue {
                 "the runtime of the database has ended",
             ))
         })
+    }
+
+    /// Returns the state of a limit in the table, which what is on its way has not changed yet, and
+    /// the time of the database.
+    pub(crate) async fn read(&self, key: &str) -> Result<(RateState, Duration), StoreError> {
+        let pool = self.0.pool.clone();
+        let id = limit_id(key);
+        to_end(async move {
+            let mut connection = pool.acquire().await.or_failure()?;
+            let read = timeout(LONGEST_STATEMENT, RateRow::read(&mut connection, &id)).await;
+            match read {
+                Ok(row) => row.map(|row| (row.state, row.now)),
+                Err(_) => {
+                    // It may still wait for an answer.
+                    connection.close_on_drop();
+                    Err(StoreError::database("no answer in time"))
+                }
+            }
+        })
+        .await
     }
 
     /// Applies the end of a call some time later.

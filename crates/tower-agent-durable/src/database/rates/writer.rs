@@ -30,7 +30,7 @@ const MOST_RACES: u32 = 100;
 
 /// How long a statement may take. A server that is cut off would otherwise keep calls waiting for
 /// minutes.
-const LONGEST_STATEMENT: Duration = Duration::from_secs(10);
+pub(super) const LONGEST_STATEMENT: Duration = Duration::from_secs(10);
 
 /// The task of one limit, until its line is empty.
 pub(super) struct RateWriter {

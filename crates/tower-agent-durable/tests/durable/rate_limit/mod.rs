@@ -8,6 +8,7 @@ mod rows;
 
 use std::time::Duration;
 
+use tower_agent::gauge::Gauge;
 use tower_agent::message::Metadata;
 use tower_agent::model::ModelService;
 use tower_agent::testing::{ScriptedModel, Turn};
@@ -142,6 +143,37 @@ async fn headers_and_refusals_that_one_process_sees_hold_in_the_others() {
     clock.advance(SECOND * 30);
     asking(&other, "headers", using(1)).await.unwrap();
     asking(&other, "refusals", using(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_gauge_reads_the_state_in_the_database_and_changes_nothing() {
+    let Some(server) = Server::start("rates-gauge") else {
+        return;
+    };
+    let clock = Clock::new(&server, "gauge");
+    let one = clock.open().await;
+    let other = clock.open().await;
+    let limit = |database: &Postgres| {
+        let limit = at_once().requests(1, MINUTE);
+        limit.shared_in(database.clone(), "key-1")
+    };
+    let unused = limit(&other).read(10).await.unwrap();
+    assert_eq!(unused[0].state, "free");
+    assert_eq!(clock.rows(), 0);
+    let model = ScriptedModel::always(using(1));
+    call(limit(&one).layer(model), reserving(1)).await.unwrap();
+    let used = limit(&other).read(10).await.unwrap();
+    assert_eq!(used[0].state, "used up");
+    assert!(!used[0].admits);
+    let wait = used[0].amounts.last().unwrap();
+    assert_eq!(wait.to_string(), "next call in: 60 s");
+    clock.advance(MINUTE);
+    let back = limit(&other).read(10).await.unwrap();
+    assert_eq!(back[0].state, "free");
+
+    other.close().await;
+    let error = limit(&other).read(10).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store);
 }
 
 #[tokio::test]

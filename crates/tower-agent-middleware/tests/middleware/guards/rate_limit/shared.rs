@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::time::{Instant, sleep};
+use tower_agent::gauge::Gauge;
 use tower_agent::testing::ScriptedModel;
-use tower_agent::{Error, ErrorKind, Result};
+use tower_agent::{Agent, AgentRequest, Error, ErrorKind, Result, RunContext};
 use tower_agent_middleware::rate_limit::{
     Exhausted, RateChange, RateLimitLayer, RateState, RateStore,
 };
@@ -56,6 +57,18 @@ impl RateStore for Remote {
         change: RateChange,
     ) -> BoxFuture<'a, Result<Option<Exhausted>>> {
         Box::pin(self.change(key.to_owned(), change))
+    }
+
+    fn read<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(RateState, Duration)>> {
+        Box::pin(async move {
+            sleep(Duration::from_millis(5)).await;
+            if *self.is_down.lock().unwrap() {
+                return Err(Error::new(ErrorKind::Store, "the store is down"));
+            }
+            let rows = self.rows.lock().unwrap();
+            let row = rows.get(key).map(|row| serde_json::from_str(row).unwrap());
+            Ok((row.unwrap_or_default(), self.started.elapsed()))
+        })
     }
 
     fn update_later(&self, key: &str, change: RateChange) {
@@ -165,6 +178,63 @@ async fn what_is_given_back_reaches_other_processes() {
     sleep(SECOND).await;
     let time = time_of(&process(), reserving(240)).await;
     assert_near(time, Duration::from_millis(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gauge_reads_what_all_processes_have_used() {
+    let store = Remote::new();
+    let process = |key: &'static str| {
+        RateLimitLayer::new()
+            .requests(6, MINUTE)
+            .max_wait(Duration::ZERO)
+            .shared_in(store.clone(), "users")
+            .by(move |_| Ok(key.to_owned()))
+    };
+    let one = process("ada");
+    let other = process("ada");
+    let model = ScriptedModel::always(using(1));
+    call(one.layer(model.clone()), reserving(1)).await.unwrap();
+    call(other.layer(model), reserving(1)).await.unwrap_err();
+    for limit in [&one, &other] {
+        let readings = limit.read(10).await.unwrap();
+        assert_eq!(readings.len(), 1);
+        assert_eq!(readings[0].of.as_deref(), Some("ada"));
+        assert_eq!(readings[0].state, "used up");
+    }
+    // A process that nobody has called knows of no key.
+    assert_eq!(process("ada").read(10).await.unwrap(), []);
+    *store.is_down.lock().unwrap() = true;
+    let error = one.read(10).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_are_not_used_for_a_minute_make_room_for_others() {
+    let limit = |period| {
+        RateLimitLayer::new()
+            .requests(10, period)
+            .by(|run: &RunContext| Ok(run.run_id().to_owned()))
+    };
+    let model = ScriptedModel::always(using(1));
+    let layer = limit(MINUTE);
+    let agent = Agent::builder(layer.layer(model)).build().unwrap();
+    let run = |name: String| agent.run(AgentRequest::new("").with_run_id(name));
+    for number in 0..200 {
+        run(format!("early-{number}")).await.unwrap();
+    }
+    assert_eq!(layer.read(1_000).await.unwrap().len(), 200);
+    assert_eq!(layer.read(3).await.unwrap().len(), 3);
+    sleep(MINUTE * 2).await;
+    for number in 0..200 {
+        run(format!("late-{number}")).await.unwrap();
+    }
+    let readings = layer.read(1_000).await.unwrap();
+    let late = readings.iter().take(200);
+    assert!(late.clone().all(|reading| {
+        let of = reading.of.as_deref();
+        of.is_some_and(|of| of.starts_with("late"))
+    }));
+    assert!(readings.len() < 400, "{}", readings.len());
 }
 
 #[tokio::test(start_paused = true)]
