@@ -2,6 +2,7 @@
 
 use http::Response;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tower_agent::Agent;
 use tower_agent::agent::Explanation;
@@ -19,8 +20,11 @@ use crate::stored::{StoredHead, StoredKey, StoredPlace, StoredQuery};
 /// The number of runs on a page, by default and at most.
 const RUNS: (u32, u32) = (50, 200);
 
-/// The number of entries of a run in one response.
+/// The number of entries of a run in one response, by default and at most.
 const ENTRIES: usize = 2_000;
+
+/// Their bytes. One that is longer comes alone.
+const ENTRY_BYTES: usize = 512 << 10;
 
 /// The part of the console that one operator may read.
 pub(super) struct Api<'a> {
@@ -54,9 +58,9 @@ struct RunPage {
 
 /// A run with a page of its entries.
 #[derive(Serialize)]
-struct EntryPage<'a, E> {
+struct EntryPage<'a> {
     run: &'a Value,
-    entries: Vec<E>,
+    entries: Vec<Box<RawValue>>,
     next: Option<usize>,
     /// `None` for a run in the database, which does not change.
     cursor: Option<String>,
@@ -160,28 +164,38 @@ impl Api<'_> {
         query: &str,
     ) -> Result<Response<ResponseBody>, Refusal> {
         let mut from = 0;
+        let mut limit = ENTRIES;
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            if name == "from" {
-                from = value.parse().map_err(|_| Refusal::parameter("from"))?;
+            let number = || value.parse().map_err(|_| Refusal::parameter(&name));
+            match &*name {
+                _ if value.is_empty() => {}
+                "from" => from = number()?,
+                "limit" => limit = number()?.clamp(1, ENTRIES),
+                _ => {}
             }
         }
         match self.console.find(id).await? {
-            Found::Recent(number) => self.recent_run(number, from),
-            Found::Stored(database, head) => self.stored_run(&database, &head, from).await,
+            Found::Recent(number) => self.recent_run(number, from, limit),
+            Found::Stored(database, head) => self.stored_run(&database, &head, from, limit).await,
             Found::Nowhere => Err(Refusal::not_found()),
         }
     }
 
-    fn recent_run(&self, number: u64, from: usize) -> Result<Response<ResponseBody>, Refusal> {
+    fn recent_run(
+        &self,
+        number: u64,
+        from: usize,
+        limit: usize,
+    ) -> Result<Response<ResponseBody>, Refusal> {
         let store = lock(&self.console.collector.store);
         let run = store.runs.get(&number).ok_or_else(Refusal::not_found)?;
         let entries = run.entries.get(from..).unwrap_or_default();
-        let page = &entries[..entries.len().min(ENTRIES)];
-        let next = (page.len() < entries.len()).then_some(from + page.len());
+        let shown = entries.iter().map(ShownEntry::from);
+        let page = page(shown.map(|entry| json!(entry).to_string()).take(limit));
         Ok(reply::json(&EntryPage {
             run: &self.shown(&run.summary),
-            entries: page.iter().map(ShownEntry::from).collect(),
-            next,
+            next: (page.len() < entries.len()).then_some(from + page.len()),
+            entries: page,
             cursor: Some(self.cursor(store.version)),
         }))
     }
@@ -191,18 +205,18 @@ impl Api<'_> {
         database: &Database,
         head: &StoredHead,
         from: usize,
+        limit: usize,
     ) -> Result<Response<ResponseBody>, Refusal> {
         let first = u32::try_from(from).unwrap_or(u32::MAX);
-        let limit = ENTRIES as u32 + 1;
-        let read = database.store.entries(&head.key, first, limit, false);
-        let mut entries = database.look(read).await?;
-        let next = (entries.len() > ENTRIES).then_some(from + ENTRIES);
-        entries.truncate(ENTRIES);
-        let entries = entries.iter().map(|entry| parsed(&entry.entry));
+        let more = limit as u32 + 1;
+        let read = database.store.entries(&head.key, first, more, false);
+        let entries = database.look(read).await?;
+        let all = entries.len();
+        let page = page(entries.into_iter().map(|entry| entry.entry).take(limit));
         Ok(reply::json(&EntryPage {
             run: &self.shown_head(head)?,
-            entries: entries.collect(),
-            next,
+            next: (page.len() < all).then_some(from + page.len()),
+            entries: page,
             cursor: None,
         }))
     }
@@ -265,6 +279,20 @@ impl Api<'_> {
     pub(super) fn audit(&self) -> Response<ResponseBody> {
         reply::json(&self.console.audit.rows())
     }
+}
+
+/// Returns as many of these entries, each as JSON, as one response has.
+fn page(entries: impl Iterator<Item = String>) -> Vec<Box<RawValue>> {
+    let mut page = Vec::new();
+    let mut bytes = 0;
+    for entry in entries {
+        bytes += entry.len();
+        if bytes > ENTRY_BYTES && !page.is_empty() {
+            break;
+        }
+        page.push(RawValue::from_string(entry).unwrap_or_default());
+    }
+    page
 }
 
 /// Returns the query for a list that the parameters of an address ask for.

@@ -15,7 +15,7 @@ use tower_agent::{
 use tower_agent_console::Console;
 use tower_agent_middleware::retry::CallRetryLayer;
 
-use crate::world::{User, json, latest, of_kind, runs, service, user_of};
+use crate::world::{User, get, json, latest, of_kind, runs, service, user_of};
 
 fn look() -> Tool {
     Tool::function("look", "Looks.", |_: Value| "nothing")
@@ -451,4 +451,37 @@ async fn two_consoles_see_the_same() {
         assert_eq!(of_kind(&run, "model")[0]["attempts"][0]["end"], "answered");
         assert_eq!(of_kind(&run, "tool").len(), 1);
     }
+}
+
+#[tokio::test]
+async fn a_long_run_comes_in_pages_that_are_bounded() {
+    let console = Console::new();
+    let agent = Agent::builder(ScriptedModel::always(Turn::tool("look", json!({}))))
+        .tool(look())
+        .max_iterations(700)
+        .global_callbacks(console.watch())
+        .build()
+        .unwrap();
+    let request = AgentRequest::new("?").with_run_id("long");
+    agent.run(request).await.unwrap_err();
+
+    let service = service(&console);
+    let first = json(&service, "/api/runs/long?limit=7").await;
+    assert_eq!(first["entries"].as_array().unwrap().len(), 7);
+    assert_eq!(first["next"], 7);
+    let mut pages = 0;
+    let mut all = Vec::new();
+    let mut next = json!(0);
+    while !next.is_null() {
+        let (_, text) = get(&service, &format!("/api/runs/long?from={next}")).await;
+        assert!(text.len() < 600_000, "{} bytes", text.len());
+        let page: Value = serde_json::from_str(&text).unwrap();
+        all.extend(page["entries"].as_array().unwrap().clone());
+        next = page["next"].clone();
+        pages += 1;
+    }
+    assert!(pages > 1);
+    assert_eq!(json!(all.len()), first["run"]["entries"]);
+    let numbers = all.iter().map(|entry| entry["n"].as_u64().unwrap());
+    assert!(numbers.eq(0..all.len() as u64));
 }
