@@ -9,11 +9,30 @@ use std::process::Stdio;
 use test_support::process::is_installed;
 use tokio::process::Command;
 
-/// The actions of somebody on duty, as `console.mjs` names them.
-const STEPS: usize = 18;
-
 #[tokio::test]
 async fn somebody_on_duty_can_do_all_that_the_page_offers_with_the_keyboard() {
+    walks(
+        "console.mjs",
+        env!("CARGO_BIN_EXE_console"),
+        "console_page",
+        18,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_page_with_much_in_it_is_small() {
+    walks(
+        "long.mjs",
+        env!("CARGO_BIN_EXE_console-long"),
+        "console_long",
+        8,
+    )
+    .await;
+}
+
+/// Takes all the steps of a script in a browser.
+async fn walks(script: &str, server: &str, pictures: &str, steps: usize) {
     let folder =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/tower-agent-agui/tests/front_end");
     let browser = env::var_os("CHROMIUM").unwrap_or_else(|| "/usr/bin/chromium".into());
@@ -30,10 +49,10 @@ async fn somebody_on_duty_can_do_all_that_the_page_offers_with_the_keyboard() {
         }
     }
     let output = Command::new("node")
-        .arg(folder.join("console.mjs"))
+        .arg(folder.join(script))
         .arg("-")
-        .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("console_page"))
-        .arg(env!("CARGO_BIN_EXE_console"))
+        .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join(pictures))
+        .arg(server)
         .env("CHROMIUM", browser)
         .env("ROUNDS", "1")
         .stdin(Stdio::null())
@@ -44,6 +63,6 @@ async fn somebody_on_duty_can_do_all_that_the_page_offers_with_the_keyboard() {
     let printed = String::from_utf8_lossy(&output.stdout);
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}\n{complaints}");
-    let steps = printed.lines().filter(|line| line.starts_with("ok "));
-    assert_eq!(steps.count(), STEPS, "{printed}");
+    let taken = printed.lines().filter(|line| line.starts_with("ok "));
+    assert_eq!(taken.count(), steps, "{printed}");
 }

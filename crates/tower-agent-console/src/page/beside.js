@@ -4,19 +4,24 @@ import { facts, h, span, status, time, tokens, words } from "./dom.js";
 import { get } from "./server.js";
 import { remember } from "./app.js";
 import { marked } from "./diff.js";
-import { badges, describe, flatten, loadRun, plain, title, used, walk } from "./run.js";
+import { longList } from "./list.js";
+import { badges, describe, flatten, loadRun, plain, said, title, used } from "./run.js";
 
 export async function showBeside(place, { run: one, beside: other, at }, me) {
   const [explanations, ...runs] = await Promise.all([get("api/agents"), loadRun(one), loadRun(other)]);
   const rows = align(runs.map(({ entries }) => flatten(entries)));
-  const list = h("ol", { class: "tree pairs", "aria-label": "Steps of both runs", onkeydown: (event) => walk(list, event) });
+  const list = longList("Steps of both runs", {
+    name,
+    isSame: (known, now) => known === now,
+    text: ({ lines }) => lines.map((line) => line ? said(line) : "–").join(" "),
+    draw: (row) => draw(row, () => { remember({ at: name(row) }); select(row); }),
+  });
   const detail = h("section", { class: "sides", "aria-label": "Details", tabindex: "0" });
-  const name = ({ lines }) => lines[0] ? String(lines[0].entry.n) : `b${lines[1].entry.n}`;
   let drawing = 0;
 
   async function select(row) {
     const own = ++drawing;
-    for (const { button, row: known } of buttons) button.setAttribute("aria-pressed", String(known === row));
+    list.select(name(row));
     const texts = await Promise.all(row.lines.map((line, side) => textsOf(line?.entry, runs[side].run)));
     if (own !== drawing) return;
     const isPair = row.lines.every(Boolean);
@@ -40,8 +45,6 @@ export async function showBeside(place, { run: one, beside: other, at }, me) {
     return [h("h3", {}, before === after ? `${head}: the same` : `${head}: from the first run to the second`), marked(before, after)];
   }
 
-  const buttons = rows.map((row) => ({ row, button: draw(row, () => { remember({ at: name(row) }); select(row); }) }));
-  list.append(...buttons.map(({ row, button }) => h("li", { class: row.lines.every(Boolean) ? "pair" : "pair alone" }, button)));
   place.append(
     h("p", { class: "path" }, h("a", { href: "?" }, "Runs"), " / beside each other"),
     h("h1", {}, [...new Set(runs.map(({ run }) => run.agent))].join(" and ")),
@@ -49,11 +52,16 @@ export async function showBeside(place, { run: one, beside: other, at }, me) {
       h("h2", {}, h("a", { href: `?${new URLSearchParams({ run: run.id })}` }, run.id)),
       h("p", {}, status(run.status), run.error && ` ${words(run.error)}`),
       facts([["Begun", time(run.begun)], ["Time", run.ended ? span(run.ended - run.begun) : "running"], ["Tokens", tokens(run.usage)], ["Calls", `${run.model_calls} + ${run.tool_calls}`], ["Decided by", run.decided_by.join(", ")]])))),
-    list, detail);
-  const selected = rows.find((row) => name(row) === at);
-  if (selected) await select(selected);
+    list.element, detail);
+  list.show(rows);
+  const wanted = rows.find((row) => name(row) === at);
+  if (wanted) await select(wanted);
   else detail.append(h("p", { class: "note" }, "Choose a step to see both sides of it."));
+  return list.end;
 }
+
+/** What names a pair: the entry of the first run, or that of the second one alone. */
+const name = ({ lines }) => lines[0] ? String(lines[0].entry.n) : `b${lines[1].entry.n}`;
 
 /** A step, as each of the runs has it. */
 function draw({ lines, depth }, onclick) {
@@ -61,9 +69,9 @@ function draw({ lines, depth }, onclick) {
     ? [h("span", { class: `kind ${line.entry.kind}` }, words(line.entry.kind)), " ", h("span", { class: "name" }, title(line.entry)), " ", badges(line.entry, line.notes),
       h("span", { class: "quiet number" }, [line.entry.end > line.entry.at && span(line.entry.end - line.entry.at), tokens(used(line.entry))].filter(Boolean).join(" · "))]
     : h("span", { class: "quiet" }, "–"));
-  const button = h("button", { type: "button", class: "pick", "aria-pressed": "false", onclick }, lines.map(side));
+  const button = h("button", { type: "button", class: "pick", onclick }, lines.map(side));
   button.style.setProperty("--depth", Math.min(depth, 12));
-  return button;
+  return h("div", { class: lines.every(Boolean) ? "pair" : "pair alone" }, button);
 }
 
 /** The steps of two trees in one list. Two are the same if they are the nth of their kind and name in the same place. */

@@ -6,31 +6,41 @@ import { go, remember } from "./app.js";
 import { managing } from "./data.js";
 import { marked } from "./diff.js";
 import { forking } from "./fork.js";
+import { longList } from "./list.js";
 import { around, find, isNothing, made, stack } from "./stack.js";
 
-/** Above so many rows, turns are folded at first. */
-const PLAIN = 1000;
+/** The number of entries that are waited for before the others. */
+const FIRST = 200;
 
 export async function showRun(place, { run: id, at }, me) {
   const address = `api/runs/${encodeURIComponent(id)}`;
-  const entries = [];
-  let run;
-  let cursor;
-  const [explanations] = await Promise.all([get("api/agents"), load()]);
-  const folded = new Map();
+  const [explanations, first] = await Promise.all([get("api/agents"), entriesOf(id, 0, FIRST)]);
+  const entries = first.entries;
+  let { run, cursor } = first;
+  const folded = new Set();
   let selected = at === undefined ? undefined : Number(at);
   const head = h("div");
   const note = h("p", { class: "note", role: "status" });
   const beside = h("form", { class: "filter", hidden: true, onsubmit: (event) => { event.preventDefault(); go(`?${new URLSearchParams({ run: run.id, beside: new FormData(beside).get("beside") })}`); } },
     h("label", {}, "Another run of this agent", h("select", { name: "beside" })),
     h("div", { class: "buttons" }, h("button", {}, "Show beside")));
-  const tree = h("ol", { class: "tree", "aria-label": "Calls", onkeydown: move });
+  // Until when the bars go.
+  let end;
+  const tree = longList("Calls", {
+    name: ({ entry }) => entry.n,
+    isSame: (known, now) => known.entry === now.entry && known.depth === now.depth && known.children === now.children
+      && known.isFolded === now.isFolded && known.notes.length === now.notes.length,
+    text: said,
+    draw: row,
+  });
+  tree.select(selected);
+  tree.element.addEventListener("keydown", fold);
   const detail = h("section", { class: "detail", "aria-label": "Details", tabindex: "0" });
 
   async function load() {
-    let all;
-    ({ run, cursor, entries: all } = await loadRun(id));
-    entries.splice(0, entries.length, ...all);
+    const all = await loadRun(id);
+    ({ run, cursor } = all);
+    entries.splice(0, entries.length, ...all.entries);
   }
 
   function drawHead() {
@@ -52,34 +62,18 @@ export async function showRun(place, { run: id, at }, me) {
 
   const link = (id, text) => h("a", { href: `?${new URLSearchParams({ run: id })}` }, text);
 
-  // Rows are kept: only those whose entry has changed are drawn anew.
-  const rows = new Map();
   function drawTree() {
     const lines = flatten(entries);
-    const isLong = lines.length > PLAIN;
-    const end = run.begun + scale(lines);
-    const shown = [];
+    const before = end;
+    end = run.begun + scale(lines);
+    if (end !== before) for (const { item, element } of tree.drawn()) drawBar(element.lastChild, item.entry);
     let hiddenBelow = Infinity;
-    for (const line of lines) {
-      if (line.depth > hiddenBelow) continue;
-      hiddenBelow = Infinity;
-      const isFolded = line.children && (folded.get(line.entry.n) ?? (isLong && line.entry.kind === "turn"));
-      if (isFolded) hiddenBelow = line.depth;
-      shown.push([line, isFolded]);
-    }
-    const focused = document.activeElement?.closest?.("[data-n]")?.dataset.n;
-    const items = shown.map(([line, isFolded]) => {
-      const key = [line.entry, line.depth, line.children, isFolded, line.notes.length, line.entry.n === selected, end];
-      const known = rows.get(line.entry.n);
-      if (known?.key.every((part, index) => part === key[index])) return known.item;
-      const item = row(line, isFolded, end);
-      rows.set(line.entry.n, { key, item });
-      return item;
-    });
-    // Without touching those that are where they were.
-    items.forEach((item, index) => { if (tree.children[index] !== item) tree.insertBefore(item, tree.children[index] ?? null); });
-    while (tree.children.length > items.length) tree.lastChild.remove();
-    if (focused !== undefined && !tree.contains(document.activeElement)) tree.querySelector(`[data-n="${CSS.escape(focused)}"] .pick`)?.focus();
+    tree.show(lines.filter((line) => {
+      if (line.depth > hiddenBelow) return false;
+      line.isFolded = line.children > 0 && folded.has(line.entry.n);
+      hiddenBelow = line.isFolded ? line.depth : Infinity;
+      return true;
+    }));
   }
 
   /** The time that the bars show. Of a run that goes on it grows in steps, so that most changes leave most bars alone. */
@@ -89,42 +83,46 @@ export async function showRun(place, { run: id, at }, me) {
     return 1.5 ** Math.ceil(Math.log(Math.max(1000, last - run.begun)) / Math.log(1.5));
   }
 
-  function row({ entry, depth, children, notes }, isFolded, end) {
+  function drawBar(bar, entry) {
     const all = Math.max(1, end - run.begun);
     const from = Math.min(100, Math.max(0, (entry.at - run.begun) / all * 100));
     const stop = entry.end ?? (isMoment(entry) ? entry.at : end);
     const width = Math.min(100 - from, Math.max(0, (stop - entry.at) / all * 100));
-    const bar = h("span", { class: "bar", "aria-hidden": "true" }, h("i"));
     // Attributes of style are no part of the policy; properties are.
     bar.firstChild.style.left = `${Math.min(from, 99)}%`;
     bar.firstChild.style.width = `max(3px, ${width}%)`;
-    const pick = h("button", { type: "button", class: "pick", "aria-pressed": String(entry.n === selected), onclick: () => select(entry.n) },
+  }
+
+  function row({ entry, depth, children, notes, isFolded }) {
+    const bar = h("span", { class: "bar", "aria-hidden": "true" }, h("i"));
+    const pick = h("button", { type: "button", class: "pick", onclick: () => select(entry.n) },
       h("span", { class: `kind ${entry.kind}` }, words(entry.kind)), h("span", { class: "name" }, title(entry)), badges(entry, notes));
-    const item = h("li", { class: "row", "data-n": entry.n, "data-depth": Math.min(depth, 12) },
+    const item = h("div", { class: "row" },
       children
-        ? h("button", { type: "button", class: "fold", "aria-expanded": String(!isFolded), "aria-label": `${isFolded ? "Unfold" : "Fold"} ${words(entry.kind)} ${title(entry)}`, onclick: () => { folded.set(entry.n, !isFolded); drawTree(); } }, isFolded ? "▸" : "▾")
+        ? h("button", { type: "button", class: "fold", "aria-expanded": String(!isFolded), "aria-label": `${isFolded ? "Unfold" : "Fold"} ${words(entry.kind)} ${title(entry)}`, onclick: () => { if (!folded.delete(entry.n)) folded.add(entry.n); drawTree(); } }, isFolded ? "▸" : "▾")
         : h("span", { class: "fold" }),
       pick,
       h("span", { class: "tokens number" }, tokens(used(entry))),
       h("span", { class: "number" }, entry.end ? (entry.end > entry.at && span(entry.end - entry.at)) : isMoment(entry) ? "" : "…"),
       bar);
+    drawBar(bar, entry);
     item.style.setProperty("--depth", Math.min(depth, 12));
     return item;
   }
 
-  function move(event) {
-    const fold = event.target.closest("li")?.querySelector("button.fold");
-    if (walk(tree, event)) return;
-    if (event.key === "ArrowLeft" && fold?.getAttribute("aria-expanded") === "true") fold.click();
-    else if (event.key === "ArrowRight" && fold?.getAttribute("aria-expanded") === "false") fold.click();
-    else return;
+  function fold(event) {
+    const button = event.target.closest(".row")?.querySelector("button.fold");
+    const isOpen = { true: "ArrowLeft", false: "ArrowRight" }[button?.getAttribute("aria-expanded")];
+    if (event.key !== isOpen) return;
+    button.click();
     event.preventDefault();
   }
 
   async function select(n) {
     selected = n;
+    known.clear();
     remember({ at: n });
-    drawTree();
+    tree.select(n);
     await drawDetail();
     // On a narrow page it is below the tree.
     if (matchMedia("(max-width: 60rem)").matches) { detail.focus(); detail.scrollIntoView(); }
@@ -152,71 +150,92 @@ export async function showRun(place, { run: id, at }, me) {
     if (own === drawing) detail.replaceChildren(...parts);
   }
 
+  // The texts of what is selected: an entry that has changed is another object.
+  const known = new Map();
+  function content(entry) {
+    if (!known.has(entry)) {
+      const asked = get(`${address}/content/${entry.n}`);
+      known.set(entry, asked);
+      asked.catch(() => known.delete(entry));
+    }
+    return known.get(entry);
+  }
+
   /** What the wrappers of a call changed in its texts. */
   async function changed(entry) {
     const wrappers = isCall(entry) || entry.kind === "agent" ? entries.filter((note) => note?.kind === "wrapper" && note.content && isAbout(note, entry)) : [];
-    const shown = await Promise.all(wrappers.map(async (note) => [h("h3", {}, `What ${title(note)} changed`), ...changes(await get(`${address}/content/${note.n}`).catch(() => ({})))]));
+    const shown = await Promise.all(wrappers.map(async (note) => [h("h3", {}, `What ${title(note)} changed`), ...changes(await content(note).catch(() => ({})))]));
     return shown.flat();
   }
 
   async function texts(entry) {
-    const { n, kind } = entry;
-    if (kind === "wrapper") return changes(await get(`${address}/content/${n}`).catch(() => ({})));
-    const content = await get(`${address}/content/${n}`).catch((error) => ({ output: error.message }));
+    if (entry.kind === "wrapper") return changes(await content(entry).catch(() => ({})));
+    const { input, output } = await content(entry).catch((error) => ({ output: error.message }));
     const block = (name, value) => value === null || value === undefined ? [] : [h("h3", {}, name), ...text(value)];
-    return [...block("In", content.input), ...block("Out", content.output)];
+    return [...block("In", input), ...block("Out", output)];
   }
 
-  place.append(head, beside, note, ...(me.managesData ? [managing(run, note)] : []), h("div", { class: "split" }, tree, detail));
+  place.append(head, beside, note, ...(me.managesData ? [managing(run, note)] : []), h("div", { class: "split" }, tree.element, detail));
   drawHead();
   drawTree();
   await drawDetail();
   choose();
-  // One in the database does not change any more.
-  if (cursor === null) return undefined;
-  return follow(run.id, cursor, async (data, isReset) => {
-    if (isReset) {
-      await load().catch(() => {});
-      rows.clear();
-    } else {
+
+  async function change(all, isReset) {
+    const hadEnded = run.ended;
+    if (isReset) await load().catch(() => {});
+    else for (const data of all) {
       ({ run } = data);
       for (const entry of data.entries) entries[entry.n] = entry;
     }
     drawHead();
     drawTree();
-    if (isReset || data.entries.some((entry) => entry.n === selected || entry.agent === entries[selected]?.agent)) await drawDetail();
-  }, async () => {
+    const isShown = (entry) => entry.n === selected || (entries[selected] && isAbout(entry, entries[selected]));
+    if (isReset || run.ended !== hadEnded || all.some((data) => data.entries.some(isShown))) drawDetail();
+  }
+
+  async function gone() {
     // It may have gone from memory into the database.
-    const gone = await load().then(() => cursor !== null, () => true);
-    rows.clear();
+    const isGone = await load().then(() => cursor !== null, () => true);
     drawHead();
     drawTree();
-    if (gone) head.append(h("p", { class: "note bad", role: "alert" }, "This run is gone: it was removed, or the console has no room for it."));
-  });
-}
-
-/** A run with all its entries. */
-export async function loadRun(id) {
-  const entries = [];
-  let page = { next: 0 };
-  while (page.next !== null) {
-    page = await get(`api/runs/${encodeURIComponent(id)}?from=${page.next}`);
-    entries.push(...page.entries);
+    if (isGone) head.append(h("p", { class: "note bad", role: "alert" }, "This run is gone: it was removed, or the console has no room for it."));
   }
-  return { run: page.run, cursor: page.cursor, entries };
+
+  // What is seen first is here; the rest comes behind it, and then what changes from the first page on.
+  let leave = () => tree.end();
+  async function rest() {
+    let isLeft = false;
+    leave = () => { isLeft = true; tree.end(); };
+    for (let { next } = first; next !== null;) {
+      const page = await entriesOf(id, next);
+      if (isLeft) return;
+      entries.push(...page.entries);
+      ({ next } = page);
+      drawTree();
+      if (entries[selected] && !detail.querySelector("h2")) await drawDetail();
+    }
+    // One in the database does not change any more.
+    if (isLeft || cursor === null) return;
+    const end = follow(run.id, cursor, change, gone);
+    leave = () => { end(); tree.end(); };
+  }
+  rest().catch((error) => { note.textContent = error.message; });
+  return () => leave();
 }
 
-/** Goes through a list by the arrow keys. Returns whether it was one that does. */
-export function walk(list, event) {
-  const button = event.target.closest("li")?.querySelector(".pick");
-  if (!button) return false;
-  const all = [...list.querySelectorAll(".pick")];
-  const index = all.indexOf(button);
-  const to = { ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: all.length - 1 }[event.key];
-  if (to === undefined) return false;
-  all[to]?.focus();
-  event.preventDefault();
-  return true;
+/** A run with a page of its entries, at most as many as the server gives at once. */
+const entriesOf = (id, from, limit = "") => get(`api/runs/${encodeURIComponent(id)}?${new URLSearchParams({ from, limit })}`);
+
+/** A run with all its entries, as they were at the cursor or later. */
+export async function loadRun(id) {
+  const { run, cursor, entries, next: second } = await entriesOf(id, 0);
+  for (let next = second; next !== null;) {
+    const page = await entriesOf(id, next);
+    entries.push(...page.entries);
+    ({ next } = page);
+  }
+  return { run, cursor, entries };
 }
 
 const MOMENTS = ["decision", "wrapper", "retry", "discarded", "replaced", "rejected", "event", "note"];
@@ -238,40 +257,44 @@ export function flatten(entries) {
   const add = (parent, entry) => below.get(parent)?.push(entry) ?? below.set(parent, [entry]);
   const turns = new Map();
   const tools = new Map();
-  const subjects = new Map();
+  const models = new Map();
+  const inTurn = ({ agent, turn }) => agent * 1e6 + turn;
   for (const entry of entries) {
-    if (!entry) continue;
-    if (entry.kind === "turn") turns.set(`${entry.agent} ${entry.turn}`, entry.n);
-    if (entry.kind === "tool") { tools.set(entry.call, entry.n); subjects.set(`tool ${entry.call}`, entry.n); }
-    if (entry.kind === "model") subjects.set(`model ${entry.agent} ${entry.turn}`, entry.n);
+    if (entry?.kind === "turn") turns.set(inTurn(entry), entry.n);
+    if (entry?.kind === "tool") tools.set(entry.call, entry.n);
+    if (entry?.kind === "model") models.set(inTurn(entry), entry.n);
   }
   const notes = new Map();
   for (const entry of entries) {
     if (!entry) continue;
-    const turn = turns.get(`${entry.agent} ${entry.turn}`);
+    const turn = turns.get(inTurn(entry));
     if (entry.kind === "agent") {
       add(entry.caller === null ? -1 : tools.get(entry.call) ?? entry.caller, entry);
     } else if (entry.kind === "turn") {
       add(entry.agent, entry);
     } else if (isNote(entry)) {
-      const subject = entry.on === "agent" ? entry.agent : subjects.get(entry.on === "tool" ? `tool ${entry.call}` : `model ${entry.agent} ${entry.turn}`);
+      const subject = entry.on === "agent" ? entry.agent : entry.on === "tool" ? tools.get(entry.call) : models.get(inTurn(entry));
       if (subject === undefined) add(turn ?? entry.agent, entry);
       else notes.get(subject)?.push(entry) ?? notes.set(subject, [entry]);
     } else {
       add(turn ?? entry.agent, entry);
     }
   }
+  const none = [];
   const lines = [];
   const walk = (parent, depth) => {
     const children = (below.get(parent) ?? []).sort((one, other) => one.at - other.at || one.n - other.n);
     for (const entry of children) {
-      lines.push({ entry, depth, children: below.get(entry.n)?.length ?? 0, notes: notes.get(entry.n) ?? [] });
+      lines.push({ entry, depth, children: below.get(entry.n)?.length ?? 0, notes: notes.get(entry.n) ?? none });
       walk(entry.n, depth + 1);
     }
   };
   walk(-1, 0);
   return lines;
 }
+
+/** What the row of an entry says. */
+export const said = ({ entry, notes }) => [words(entry.kind), title(entry), ...badges(entry, notes).map((shown) => shown.textContent)].join(" ");
 
 export function title(entry) {
   switch (entry.kind) {

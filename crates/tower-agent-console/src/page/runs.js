@@ -71,19 +71,21 @@ export async function showRuns(place, { agent = "", status: state = "" }) {
       body),
     note, more);
   const { cursor } = await load();
-  return follow(undefined, cursor, async (data, isReset) => {
+  return follow(undefined, cursor, async (all, isReset) => {
     if (isReset) {
       rows.clear();
       body.replaceChildren();
       await load();
       return;
     }
-    for (const id of data.removed) {
-      rows.get(id)?.row.remove();
-      rows.delete(id);
+    for (const { removed, runs } of all) {
+      for (const id of removed) {
+        rows.get(id)?.row.remove();
+        rows.delete(id);
+      }
+      for (const run of runs) put(run);
     }
-    for (const run of data.runs) put(run);
-    tell(data);
+    tell(all.at(-1));
   }, () => {});
 }
 

@@ -29,23 +29,38 @@ export async function post(path, body) {
 }
 
 /**
- * Follows what changes; `change(data, isReset)` gets all that came in a frame, and `gone()` is called
- * once there is nothing to follow any more. Returns a function that ends it.
+ * Follows what changes; `change(all, isReset)` gets all that came since the frame before, and `gone()` is called once
+ * there is nothing to follow any more. Returns a function that ends it.
  */
 export function follow(run, cursor, change, gone) {
   let source;
   let since = cursor;
   let timer;
   let waiting = [];
-  const flush = () => {
+  let isReset = false;
+  let isAsked = false;
+  async function flush() {
+    if (!waiting.length) return;
     const all = waiting;
+    const wasReset = isReset;
     waiting = [];
-    for (const [data, isReset] of all) change(data, isReset);
-  };
-  const got = (isReset) => ({ data, lastEventId }) => {
-    since = lastEventId;
+    isReset = false;
+    await change(all, wasReset).catch(() => {});
+  }
+  async function take() {
+    if (isAsked) return;
+    isAsked = true;
     // A page that nobody looks at has no frames, and is brought up to date all the same.
-    if (waiting.push([JSON.parse(data), isReset]) === 1) setTimeout(flush, document.hidden ? 1000 : 16);
+    await Promise.race([new Promise((now) => requestAnimationFrame(now)), new Promise((now) => setTimeout(now, 1000))]);
+    await flush();
+    isAsked = false;
+    if (waiting.length) take();
+  }
+  const got = (isAnew) => ({ data, lastEventId }) => {
+    since = lastEventId;
+    if (isAnew) { waiting = []; isReset = true; }
+    waiting.push(JSON.parse(data));
+    take();
   };
   const open = () => {
     source = new EventSource(`api/live?${new URLSearchParams({ since, ...(run && { run }) })}`);

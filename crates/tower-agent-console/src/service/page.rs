@@ -27,6 +27,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("server.js", SCRIPT, include_str!("../page/server.js")),
     ("runs.js", SCRIPT, include_str!("../page/runs.js")),
     ("run.js", SCRIPT, include_str!("../page/run.js")),
+    ("list.js", SCRIPT, include_str!("../page/list.js")),
     ("stack.js", SCRIPT, include_str!("../page/stack.js")),
     ("inbox.js", SCRIPT, include_str!("../page/inbox.js")),
     ("data.js", SCRIPT, include_str!("../page/data.js")),

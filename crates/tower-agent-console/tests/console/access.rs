@@ -278,6 +278,7 @@ async fn the_page_may_load_its_own_files_alone() {
         "server.js",
         "runs.js",
         "run.js",
+        "list.js",
         "stack.js",
         "inbox.js",
         "data.js",
