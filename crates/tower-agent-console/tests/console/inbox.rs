@@ -29,7 +29,7 @@ fn support(console: &Console) -> AgUi {
 async fn ask(agui: &AgUi) {
     let message = Message::user("m1", "My money back.");
     let input = RunAgentInput::new("t1", "r1", [message]);
-    let run = agui.run_for("ada", input).await.unwrap();
+    let run = agui.run_for("Ada", input).await.unwrap();
     run.for_each(|_| async {}).await;
 }
 
@@ -71,7 +71,7 @@ async fn a_question_is_answered_and_the_answer_is_audited() {
     assert_eq!(audit[1]["status"], 202);
     let about = audit[1]["about"].as_str().unwrap();
     assert!(about.contains(question["id"].as_str().unwrap()), "{about}");
-    assert!(about.contains("t1") && !about.contains("ada"), "{about}");
+    assert!(about.contains("t1") && !about.contains("Ada"), "{about}");
     assert_eq!(audit[0]["status"], again.as_u16(), "what was refused, too");
 }
 

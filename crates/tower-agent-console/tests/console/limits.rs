@@ -237,21 +237,21 @@ async fn a_limit_of_each_user_names_them_to_those_who_see_users() {
     let shown = ask(&sees, "/api/limits").await;
     assert_eq!(shown[0]["readings"], json!([]), "nobody has asked");
 
-    agent.run(of("ada")).await.unwrap();
+    agent.run(of("Ada")).await.unwrap();
     agent.run(of("bob")).await.unwrap();
-    agent.run(of("ada")).await.unwrap_err();
+    agent.run(of("Ada")).await.unwrap_err();
     let shown = ask(&sees, "/api/limits").await;
     let keys = |shown: &Value| {
         let readings = shown[0]["readings"].as_array().unwrap().iter();
         let keys = readings.map(|reading| reading["of"].as_str().unwrap().to_owned());
         keys.collect::<Vec<_>>()
     };
-    assert_eq!(keys(&shown), ["ada", "bob"], "the last one first");
+    assert_eq!(keys(&shown), ["Ada", "bob"], "the last one first");
 
     let reader = service_for(&console, || Operator::new("rea"));
     let hashed = ask(&reader, "/api/limits").await;
     let text = hashed.to_string();
-    assert!(!text.contains("ada") && !text.contains("bob"), "{text}");
+    assert!(!text.contains("Ada") && !text.contains("bob"), "{text}");
     // The same as at the user's runs.
     let runs = crate::world::runs(&reader).await;
     assert_eq!(json!(keys(&hashed)[0]), runs[0]["user"]);
@@ -296,10 +296,10 @@ async fn each_tool_and_each_user_has_a_circuit() {
         .tool(search.layer(layer))
         .build()
         .unwrap();
-    agent.run(of("ada")).await.unwrap();
+    agent.run(of("Ada")).await.unwrap();
     let reading = shown.reading().await;
     assert_eq!(reading["name"], "search");
-    assert_eq!(reading["of"], "ada");
+    assert_eq!(reading["of"], "Ada");
     assert_eq!(reading["state"], "open");
 }
 
@@ -353,11 +353,11 @@ async fn a_hedge_and_a_cache_hold_nothing_back_and_have_numbers() {
     let shown = Shown::new(layer.clone());
     shown.has("responses kept", json!(0), json!(10)).await;
     let agent = agent(layer.layer(answers()));
-    agent.run(of("ada")).await.unwrap();
-    agent.run(of("ada")).await.unwrap();
+    agent.run(of("Ada")).await.unwrap();
+    agent.run(of("Ada")).await.unwrap();
     shown.has("responses kept", json!(1), json!(10)).await;
     shown.has("calls running", json!(0), json!(null)).await;
-    assert!(!shown.reading().await.to_string().contains("ada"));
+    assert!(!shown.reading().await.to_string().contains("Ada"));
 }
 
 #[tokio::test(start_paused = true)]

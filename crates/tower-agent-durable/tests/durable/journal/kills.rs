@@ -35,7 +35,8 @@ use crate::support::place::Database;
 use crate::support::server::Server;
 
 /// The users, and the number of kills on each database: all of them at length.
-const USERS: [&str; 2] = ["ada", "bob"];
+// In capitals: the ids that chance makes are of small letters.
+const USERS: [&str; 2] = ["Ada", "Bob"];
 const KILLS: u32 = 1000;
 const SAMPLE: u32 = 50;
 
