@@ -48,7 +48,7 @@ use super::hook_set::HookSet;
 use super::list::Callbacks;
 use super::phase::{Mode, PhaseDecisions};
 use super::position::Position;
-use super::probe::{BoundaryProbe, Names, ProbedCall, Sight};
+use super::probe::{BoundaryProbe, ProbedCall, Sight, WrapperNames};
 use super::rules::{CallbackRules, Remaining};
 use super::stack::{LayerInner, Placed, StackBuilder, StackPart, merged};
 use super::tree::Tree;
@@ -356,7 +356,7 @@ where
     R: Request,
     S: Service<R, Response = R::Response, Error: Into<BoxError>, Future: Send> + Send + 'static,
 {
-    let names = || Names::Band(callbacks.clone().into_members());
+    let names = || -> Arc<dyn WrapperNames> { callbacks.clone().into_members() };
     let probe = BoundaryProbe::enter(sight, names, &mut request, None);
     // In one place, with a probe or without: a second one would take the hooks out of line.
     let future = run(Some(position), callbacks, request, inner, is_ready);

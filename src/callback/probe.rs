@@ -32,7 +32,7 @@ use crate::lock::lock;
 use crate::model::{SeenModelRequest, SeenModelResponse};
 use crate::on_drop::OnDrop;
 use crate::run::{SeenAgentRequest, SeenAgentResponse};
-use crate::stream::{CallEnd, FieldChange, Observed, WrapperNote, is_passed_on};
+use crate::stream::{CallEnd, FieldChange, Observed, PrefixNote, WrapperNote, is_passed_on};
 use crate::tool::{SeenToolRequest, SeenToolResponse};
 
 /// The view that probes have of calls of one kind.
@@ -119,6 +119,7 @@ impl SeenResponse {
 /// A call inside a wrapper: what it was given, and what is known of the calls that it makes.
 pub(crate) struct WrapperCall {
     agent: Observed,
+    names: Arc<dyn WrapperNames>,
     call: CallKind,
     /// The tool call that it is, or that it is made in.
     tool_call: Option<CallName>,
@@ -229,10 +230,17 @@ impl WrapperCall {
         }
     }
 
-    /// The call leaves the wrapper, which has these names.
-    fn leave<R: Request>(
+    /// Returns the request that the wrapper was given, if it is one of a model whose call goes on.
+    fn prompt(&self) -> Option<SeenModelRequest> {
+        match &lock(&self.inside).given {
+            Some(SeenRequest::Model(request)) => Some(request.clone()),
+            _ => None,
+        }
+    }
+
+    /// The call leaves the wrapper.
+    fn leave(
         &self,
-        names: &Names<R>,
         outside: CallEnd,
         response: Option<&SeenResponse>,
         carried: &Carried,
@@ -266,7 +274,7 @@ impl WrapperCall {
         let running = inside.since.map_or(Duration::ZERO, |since| now - since);
         let note = WrapperNote {
             index: self.index,
-            names: names.to_vec(),
+            names: self.names.names(),
             call: self.call,
             name: inside.given.as_ref().and_then(SeenRequest::name),
             tool_call: self.tool_call.as_ref().map(CallName::in_stream),
@@ -304,24 +312,84 @@ impl Inner {
     }
 }
 
-/// The names of a wrapper.
-pub(super) enum Names<R: Request> {
-    Band(Arc<Members<R>>),
-    Layer(Arc<Vec<String>>),
+/// The names of a wrapper: of a band's callbacks, or of a layer.
+pub(super) trait WrapperNames: Send + Sync {
+    fn names(&self) -> Vec<String>;
 }
 
-impl<R: Request> Names<R> {
-    fn to_vec(&self) -> Vec<String> {
-        match self {
-            Self::Band(members) => {
-                let members = members.all().iter();
-                members
-                    .map(|callback| name(callback.get()).into())
-                    .collect()
-            }
-            Self::Layer(names) => names.to_vec(),
+impl<R: Request> WrapperNames for Members<R> {
+    fn names(&self) -> Vec<String> {
+        let members = self.all().iter();
+        members
+            .map(|callback| name(callback.get()).into())
+            .collect()
+    }
+}
+
+impl WrapperNames for Vec<String> {
+    fn names(&self) -> Vec<String> {
+        self.clone()
+    }
+}
+
+/// The way of a model call to the model: what each wrapper was given, from the outside in, and what
+/// has reached the model.
+pub(crate) struct PromptTrail(Vec<SeenModelRequest>);
+
+impl PromptTrail {
+    /// Compares a call that reaches the model with the one before, in the same call of its agent.
+    fn follow(observed: &Observed, context: &RunContext, reached: SeenModelRequest) {
+        let around = WrapperCall::around(context, CallKind::Model);
+        let around = around.into_iter().flat_map(Carried::around);
+        let around = around.filter_map(|carried| carried.entered());
+        let around = around.take_while(|wrapper| wrapper.is_of(context, CallKind::Model));
+        let around: Vec<&WrapperCall> = around.collect();
+        let given = around.iter().rev().map(|wrapper| wrapper.prompt());
+        // Of a call that goes on although a wrapper around it is through, nobody is told.
+        let Some(given) = given.chain([Some(reached)]).collect::<Option<Vec<_>>>() else {
+            return;
+        };
+        let now = Self(given);
+        let mut latest = lock(&context.scope().prompt);
+        let note = latest
+            .as_deref()
+            .and_then(|before| before.note(&now, &around, context));
+        *latest = Some(Box::new(now));
+        drop(latest);
+        if let Some(note) = note {
+            observed.tell_prefix(note);
         }
     }
+
+    /// Returns what the next call has changed in the prefix, if anything. `around` are its wrappers,
+    /// from the inside out.
+    fn note(
+        &self,
+        next: &Self,
+        around: &[&WrapperCall],
+        context: &RunContext,
+    ) -> Option<PrefixNote> {
+        let changed = self.0.last()?.changed_in_prompt(next.0.last()?)?;
+        // From the inside out: the wrapper that was given what the call before has sent as well, and
+        // has made something else of it. Where one call has passed others, that says nothing.
+        let has_same_way = self.0.len() == next.0.len();
+        let mut pairs = self.0.iter().zip(&next.0).rev().skip(1).zip(around);
+        let by = pairs.find(|((before, now), _)| before.is_repeated(&changed, now));
+        let by = by.map(|(_, wrapper)| *wrapper).filter(|_| has_same_way);
+        Some(PrefixNote {
+            iteration: context.iteration(),
+            attempt: failed_attempts(context, CallKind::Model),
+            changed,
+            wrapper: by.map(WrapperCall::index),
+            changed_by: by.map(|wrapper| wrapper.names.names()).unwrap_or_default(),
+        })
+    }
+}
+
+/// Returns how many attempts at a call of this kind have failed.
+fn failed_attempts(context: &RunContext, call: CallKind) -> u32 {
+    let tally = &context.scope().tally;
+    tally.failed_attempts(call, context.own_tool_call())
 }
 
 /// A probe on a boundary, while a call is behind it.
@@ -330,7 +398,7 @@ pub(super) struct BoundaryProbe<R: Request> {
     /// The wrapper that the call has left on its way in.
     outer: Option<Arc<Carried>>,
     /// The wrapper that it has entered. `None` at the target.
-    entered: Option<(Arc<Carried>, Names<R>)>,
+    entered: Option<Arc<Carried>>,
     is_over: bool,
 }
 
@@ -341,7 +409,7 @@ impl<R: Request> BoundaryProbe<R> {
     #[inline]
     pub(super) fn enter(
         sight: Option<&'static Sight<R>>,
-        names: impl FnOnce() -> Names<R>,
+        names: impl FnOnce() -> Arc<dyn WrapperNames>,
         request: &mut R,
         waiting: Option<Instant>,
     ) -> Option<Self> {
@@ -355,7 +423,7 @@ impl<R: Request> BoundaryProbe<R> {
     fn open(
         sight: &'static Sight<R>,
         agent: Observed,
-        names: Names<R>,
+        names: Arc<dyn WrapperNames>,
         request: &mut R,
         waiting: Option<Instant>,
     ) -> Self {
@@ -370,16 +438,14 @@ impl<R: Request> BoundaryProbe<R> {
         let tool_call = context.tool_call_message();
         let call = WrapperCall {
             agent,
+            names,
             call: R::CALL,
             tool_call: tool_call.map(|(message, index)| CallName {
                 message: message.clone(),
                 index,
             }),
             iteration: context.iteration(),
-            attempt: context
-                .scope()
-                .tally
-                .failed_attempts(R::CALL, context.own_tool_call()),
+            attempt: failed_attempts(context, R::CALL),
             index: outer_call.map_or(0, |outer| outer.index + 1),
             entered: now,
             inside: Mutex::new(Inner {
@@ -391,7 +457,7 @@ impl<R: Request> BoundaryProbe<R> {
         Self {
             sight,
             outer,
-            entered: Some((entered, names)),
+            entered: Some(entered),
             is_over: false,
         }
     }
@@ -399,14 +465,20 @@ impl<R: Request> BoundaryProbe<R> {
     /// A call reaches the target. `None` if no observer asks, or it has passed no wrapper.
     #[inline]
     pub(super) fn reach(sight: Option<&'static Sight<R>>, request: &R) -> Option<Self> {
+        let observed = request.context().listeners().asked_about_wrappers()?;
+        Self::open_target(sight?, observed, request)
+    }
+
+    #[inline(never)]
+    fn open_target(sight: &'static Sight<R>, observed: &Observed, request: &R) -> Option<Self> {
         let context = request.context();
-        context.listeners().asked_about_wrappers()?;
-        let sight = sight?;
+        let seen = (sight.request)(request);
+        if let SeenRequest::Model(reached) = &seen {
+            PromptTrail::follow(observed, context, reached.clone());
+        }
         let outer = WrapperCall::around(context, R::CALL)?;
         let is_hidden = || (sight.hides_output)(request);
-        outer
-            .entered()?
-            .begin(&(sight.request)(request), is_hidden, Instant::now());
+        outer.entered()?.begin(&seen, is_hidden, Instant::now());
         Some(Self {
             sight,
             outer: Some(outer.clone()),
@@ -421,10 +493,10 @@ impl<R: Request> BoundaryProbe<R> {
         }
         let now = Instant::now();
         let response = response.map(self.sight.response);
-        if let Some((carried, names)) = &self.entered
+        if let Some(carried) = &self.entered
             && let Some(call) = carried.entered()
         {
-            call.leave(names, end, response.as_ref(), carried, now);
+            call.leave(end, response.as_ref(), carried, now);
         }
         let outer = self.outer.as_ref();
         if let Some(outer) = outer.and_then(|outer| outer.entered()) {
@@ -587,7 +659,7 @@ impl<S: CallService<R>, R: Request> Service<R> for ProbedLayer<S, R> {
 
     #[inline]
     fn call(&mut self, mut request: R) -> Self::Future {
-        let names = || Names::Layer(self.names.clone());
+        let names = || -> Arc<dyn WrapperNames> { self.names.clone() };
         let waiting = self.waiting.take();
         let probe = BoundaryProbe::enter(self.sight, names, &mut request, waiting);
         let future = self.service.call(request);

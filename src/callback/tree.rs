@@ -5,7 +5,7 @@ use super::bundle::{Bundle, RunBundles};
 use super::list::Callbacks;
 use super::loop_rules::{AtNoAnswer, LoopRules};
 use super::position::Position;
-use super::probe::WrapperCall;
+use super::probe::{PromptTrail, WrapperCall};
 use super::rules::{CallbackRules, Rules};
 use super::stack::Stacks;
 use crate::call::{CallKind, Request};
@@ -16,6 +16,7 @@ impl CallbackTypes for OfCallbacks {
     type Tree = Tree;
     type RunBundles = RunBundles;
     type WrapperCall = WrapperCall;
+    type PromptTrail = PromptTrail;
 }
 
 /// The callbacks, layers and rules that an agent passes down to its calls and sub-agents.

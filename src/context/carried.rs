@@ -99,7 +99,7 @@ impl Carried {
     }
 
     /// Returns this and what was carried outside, from the inside out.
-    pub(super) fn around(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
+    pub(crate) fn around(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
         iter::successors(Some(self), |carried| carried.outer.as_ref())
     }
 }

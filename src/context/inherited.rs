@@ -13,6 +13,8 @@ pub(crate) trait CallbackTypes {
     type RunBundles;
     /// A call inside a band or a layer that a probe watches.
     type WrapperCall;
+    /// The latest request of a model, as probes have seen it.
+    type PromptTrail;
 }
 
 /// The implementation of [`CallbackTypes`].
@@ -26,3 +28,6 @@ pub(crate) type RunCallbacks = Option<Arc<<OfCallbacks as CallbackTypes>::RunBun
 
 /// A call inside a band or a layer that a probe watches.
 pub(crate) type WrapperCall = <OfCallbacks as CallbackTypes>::WrapperCall;
+
+/// The latest request of an agent's model, as probes have seen it. `None` where none looks.
+pub(crate) type LatestPrompt = Option<Box<<OfCallbacks as CallbackTypes>::PromptTrail>>;

@@ -1,7 +1,8 @@
 use std::iter;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
+use super::inherited::LatestPrompt;
 use super::latch::Latch;
 use super::nesting::Nesting;
 use super::node::Node;
@@ -27,6 +28,7 @@ pub(crate) struct Scope {
     pub(crate) tally: Tally,
     pub(super) latch: Latch,
     pub(super) place: RecordPlace,
+    pub(crate) prompt: Mutex<LatestPrompt>,
 }
 
 impl Default for Scope {
@@ -95,6 +97,7 @@ impl Scope {
             tally: Tally::default(),
             latch: Latch::default(),
             place: RecordPlace::default(),
+            prompt: Mutex::default(),
         }
     }
 

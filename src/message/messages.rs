@@ -240,6 +240,17 @@ impl Messages {
         }
     }
 
+    /// Returns the index of the first message that a later list does not have in this place; `None`
+    /// if it begins with this one.
+    pub(crate) fn changed_in(&self, later: &Self) -> Option<usize> {
+        let shared = self.full().iter().zip(later.full());
+        // Shared chunks need no look inside.
+        let shared = shared.take_while(|(one, other)| Arc::ptr_eq(one, other));
+        let known = shared.count() * CHUNK;
+        let mut rest = known..self.len();
+        rest.find(|index| later.get(*index) != self.get(*index))
+    }
+
     #[inline]
     fn full(&self) -> &[Chunk] {
         self.full.as_ref().map_or(&[], |full| full)

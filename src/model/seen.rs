@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::settings::Settings;
 use crate::message::{Message, Messages, Metadata, Part, Usage};
-use crate::stream::{FieldChange, is_same};
+use crate::stream::{FieldChange, PromptPart, is_same};
 use crate::tool::ToolDeclaration;
 
 /// The part of a request that a model sees. It shares everything.
+#[derive(Clone, Debug)]
 pub(crate) struct SeenModelRequest {
     pub(super) instructions: Option<Arc<str>>,
     pub(super) messages: Messages,
@@ -34,6 +35,72 @@ impl SeenModelRequest {
         changed_settings(&self.settings, &later.settings, changes);
     }
 
+    /// Returns the first part of the prompt that a later request does not repeat. New messages may
+    /// only be appended.
+    pub(crate) fn changed_in_prompt(&self, later: &Self) -> Option<PromptPart> {
+        if let Some(name) = self.changed_setting(later) {
+            return Some(PromptPart::Setting(name));
+        }
+        if let Some(name) = self.changed_tool(later) {
+            return Some(PromptPart::Tool(name));
+        }
+        if self.instructions != later.instructions {
+            return Some(PromptPart::Instructions);
+        }
+        let message = self.messages.changed_in(&later.messages);
+        message.map(PromptPart::Message)
+    }
+
+    /// Returns whether a later request repeats this part of the prompt, or has it where this one has
+    /// nothing.
+    pub(crate) fn is_repeated(&self, part: &PromptPart, later: &Self) -> bool {
+        match part {
+            PromptPart::Setting(name) => {
+                let same = same_settings(&self.settings, &later.settings);
+                same.iter()
+                    .all(|(known, is_same)| known != name || *is_same)
+            }
+            PromptPart::Tool(_) => self.changed_tool(later).is_none(),
+            PromptPart::Instructions => self.instructions == later.instructions,
+            PromptPart::Message(index) => match self.messages.get(*index) {
+                Some(message) => later.messages.get(*index) == Some(message),
+                None => true,
+            },
+        }
+    }
+
+    /// Returns the first setting that differs, among those that are part of the prompt.
+    fn changed_setting(&self, later: &Self) -> Option<&'static str> {
+        if Arc::ptr_eq(&self.settings, &later.settings) {
+            return None;
+        }
+        let mut same = same_settings(&self.settings, &later.settings).into_iter();
+        let changed = same.find(|(_, is_same)| !is_same);
+        changed.map(|(name, _)| name)
+    }
+
+    /// Returns the first tool that differs, by its text.
+    fn changed_tool(&self, later: &Self) -> Option<Arc<str>> {
+        if Arc::ptr_eq(&self.tools, &later.tools) {
+            return None;
+        }
+        for index in 0..self.tools.len().max(later.tools.len()) {
+            let earlier = self.tools.get(index);
+            let later = later.tools.get(index);
+            let is_same = match (earlier, later) {
+                (Some(one), Some(other)) => {
+                    Arc::ptr_eq(one, other) || written(one) == written(other)
+                }
+                _ => false,
+            };
+            if !is_same {
+                let tool = earlier.or(later);
+                return tool.map(|tool| tool.name().into());
+            }
+        }
+        None
+    }
+
     /// Returns the text of a changed field, here and in a later request.
     pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
         match field {
@@ -48,6 +115,35 @@ impl SeenModelRequest {
             _ => None,
         }
     }
+}
+
+/// Returns the text of a tool in the prompt. As text, since the order of keys counts for a cache.
+fn written(tool: &ToolDeclaration) -> (&str, &str, String) {
+    let parameters = tool.parameters().to_string();
+    (tool.name(), tool.description(), parameters)
+}
+
+/// Returns the settings that are part of the prompt, and whether each is the same.
+fn same_settings(before: &Settings, now: &Settings) -> [(&'static str, bool); 8] {
+    [
+        ("model", before.model == now.model),
+        ("tool_choice", before.tool_choice == now.tool_choice),
+        ("server_tools", before.server_tools == now.server_tools),
+        (
+            "parallel_tool_calls",
+            before.parallel_tool_calls == now.parallel_tool_calls,
+        ),
+        (
+            "reasoning_effort",
+            before.reasoning_effort == now.reasoning_effort,
+        ),
+        (
+            "response_format",
+            before.response_format == now.response_format,
+        ),
+        ("prompt_cache", before.prompt_cache == now.prompt_cache),
+        ("extra", before.extra == now.extra),
+    ]
 }
 
 /// Returns the texts of those messages that are not the same, each behind its role.

@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::end_reason::EndReason;
+use super::prefix_note::PrefixNote;
 use super::wrapper_note::WrapperNote;
 use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind, Interrupt};
@@ -305,6 +306,9 @@ pub enum EventKind {
     /// A call has left a band of callbacks or a layer. Observers are told that have
     /// [asked for it](super::Observer::with_wrappers), and no consumer of a stream.
     Wrapper(Arc<WrapperNote>),
+    /// A model call does not begin with what the one before has sent, so that what the provider has
+    /// cached is of less use. Told when it reaches the model, to those who are told about wrappers.
+    PrefixChanged(Arc<PrefixNote>),
     /// A custom event of a callback or a tool; see [`RunContext::emit`](crate::RunContext::emit).
     Custom {
         /// The name of the event.

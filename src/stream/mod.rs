@@ -54,6 +54,7 @@ mod message_builder;
 mod observed;
 mod observer;
 mod piece;
+mod prefix_note;
 mod unfinished;
 mod wrapper_note;
 
@@ -74,6 +75,7 @@ pub use self::mapper::{MapFn, Mapper, map_fn};
 pub(crate) use self::observed::{Observed, ObservedRun};
 pub use self::observer::{Observation, Observations, Observer, observer};
 pub use self::piece::Piece;
+pub use self::prefix_note::{PrefixNote, PromptPart};
 pub use self::unfinished::Unfinished;
 pub use self::wrapper_note::{CallEnd, FieldChange, WrapperNote};
 pub(crate) use self::wrapper_note::{is_passed_on, is_same};

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use super::emitter::results;
 use super::event::{Event, EventKind, Invocation};
 use super::observer::{Observation, Observer, Wrappers};
+use super::prefix_note::PrefixNote;
 use super::wrapper_note::WrapperNote;
 use crate::conversation::CallName;
 use crate::lock::lock;
@@ -138,6 +139,13 @@ impl Observed {
         let asked = |observer: &&Observer| observer.wrappers() >= least;
         let observers: Vec<_> = self.0.observers.iter().filter(asked).collect();
         self.tell_to(&observers, EventKind::Wrapper(Arc::new(note)));
+    }
+
+    /// Tells those observers of a prefix that was changed that have asked what wrappers do.
+    pub(crate) fn tell_prefix(&self, note: PrefixNote) {
+        let asked = |observer: &&Observer| observer.wrappers() != Wrappers::None;
+        let observers: Vec<_> = self.0.observers.iter().filter(asked).collect();
+        self.tell_to(&observers, EventKind::PrefixChanged(Arc::new(note)));
     }
 
     /// Tells the observers what has happened in this agent.

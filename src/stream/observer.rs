@@ -123,6 +123,8 @@ struct QueueState {
 impl Observer {
     /// Asks as well what each wrapper, a band of callbacks or a layer, did to each call: see
     /// [`WrapperNote`](super::WrapperNote). Wrappers that passed a call on as it was are left out.
+    /// And it asks which of them make a model call begin with something else than the one before:
+    /// see [`PrefixNote`](super::PrefixNote).
     ///
     /// It shows the stacks of agents: callbacks and layers of theirs, of bundles and of the run.
     /// What is inside a model or a tool, such as [a tool's own layers](crate::Tool::layer), is a

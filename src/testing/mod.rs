@@ -51,7 +51,7 @@ pub use self::probe::{Probe, ProbeLayer};
 pub use self::record::{Ended, Record, RecordLayer};
 pub use self::recording::{Recording, RecordingError};
 pub use self::script::ScriptedModel;
-pub use self::stable_prefix::{PrefixFault, PromptPart, StablePrefix, StablePrefixLayer};
+pub use self::stable_prefix::{PrefixFault, StablePrefix, StablePrefixLayer};
 pub use self::trajectory::{Step, Trajectory};
 pub use self::turn::Turn;
 

@@ -8,9 +8,8 @@ use tower_layer::Layer;
 
 use crate::call::Request;
 use crate::lock::lock;
-use crate::message::Messages;
-use crate::model::{ModelRequest, Settings};
-use crate::tool::ToolDeclaration;
+use crate::model::{ModelRequest, SeenModelRequest};
+use crate::stream::PromptPart;
 
 /// Checks that each model call of a run begins with what the previous one sent, so that the
 /// provider's prompt cache can be used. Clones share the record.
@@ -71,35 +70,12 @@ pub struct PrefixFault {
     pub changed: PromptPart,
 }
 
-/// A part of a prompt, in the order in which providers build one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PromptPart {
-    /// The setting with this name.
-    Setting(&'static str),
-    /// The tool with this name: changed, moved, added or removed.
-    Tool(Arc<str>),
-    /// The instructions.
-    Instructions,
-    /// The message with this index: changed or removed.
-    Message(usize),
-}
-
 /// The prompts to compare with, and the faults so far.
 #[derive(Debug, Default)]
 struct PrefixRecord {
     /// The latest prompt of each agent's loop, by run and call path.
-    latest: HashMap<(String, String), (u32, Prompt)>,
+    latest: HashMap<(String, String), (u32, SeenModelRequest)>,
     faults: Vec<PrefixFault>,
-}
-
-/// The parts of a request that a provider's cache depends on.
-#[derive(Debug)]
-struct Prompt {
-    settings: Settings,
-    tools: Vec<Arc<ToolDeclaration>>,
-    instructions: Option<String>,
-    messages: Messages,
 }
 
 impl StablePrefixLayer {
@@ -120,14 +96,14 @@ impl PrefixRecord {
     fn note(&mut self, request: &ModelRequest) {
         let context = request.context();
         let iteration = context.iteration();
-        let prompt = Prompt::of(request);
+        let prompt = request.seen();
         let agent = context.call_path();
         let earlier = self
             .latest
             .get(&(context.run_id().to_owned(), agent.clone()));
         // An earlier iteration belongs to another call of the agent.
         let earlier = earlier.filter(|(at, _)| *at <= iteration);
-        if let Some(changed) = earlier.and_then(|(_, earlier)| earlier.changed_in(&prompt)) {
+        if let Some(changed) = earlier.and_then(|(_, earlier)| earlier.changed_in_prompt(&prompt)) {
             self.faults.push(PrefixFault {
                 agent: agent.clone(),
                 iteration,
@@ -139,92 +115,10 @@ impl PrefixRecord {
     }
 }
 
-impl Prompt {
-    fn of(request: &ModelRequest) -> Self {
-        Self {
-            settings: request.settings().clone(),
-            tools: request.tools().to_vec(),
-            instructions: request.instructions().map(str::to_owned),
-            messages: request.messages().clone(),
-        }
-    }
-
-    /// Returns the first part that a later prompt does not repeat.
-    fn changed_in(&self, later: &Self) -> Option<PromptPart> {
-        if let Some(name) = changed_setting(&self.settings, &later.settings) {
-            return Some(PromptPart::Setting(name));
-        }
-        for index in 0..self.tools.len().max(later.tools.len()) {
-            let earlier_tool = self.tools.get(index);
-            let later_tool = later.tools.get(index);
-            if earlier_tool.map(written) != later_tool.map(written) {
-                return earlier_tool
-                    .or(later_tool)
-                    .map(|tool| PromptPart::Tool(tool.name().into()));
-            }
-        }
-        if self.instructions != later.instructions {
-            return Some(PromptPart::Instructions);
-        }
-        for (index, message) in self.messages.iter().enumerate() {
-            if later.messages.get(index) != Some(message) {
-                return Some(PromptPart::Message(index));
-            }
-        }
-        None
-    }
-}
-
-/// Returns the text of a tool in the prompt. As text, since the order of keys counts for a cache.
-fn written(tool: &Arc<ToolDeclaration>) -> (&str, &str, String) {
-    (
-        tool.name(),
-        tool.description(),
-        tool.parameters().to_string(),
-    )
-}
-
-/// Returns the first setting that differs, among those that are part of the prompt.
-fn changed_setting(before: &Settings, now: &Settings) -> Option<&'static str> {
-    let same = [
-        ("model", before.model == now.model),
-        ("tool_choice", before.tool_choice == now.tool_choice),
-        ("server_tools", before.server_tools == now.server_tools),
-        (
-            "parallel_tool_calls",
-            before.parallel_tool_calls == now.parallel_tool_calls,
-        ),
-        (
-            "reasoning_effort",
-            before.reasoning_effort == now.reasoning_effort,
-        ),
-        (
-            "response_format",
-            before.response_format == now.response_format,
-        ),
-        ("prompt_cache", before.prompt_cache == now.prompt_cache),
-        ("extra", before.extra == now.extra),
-    ];
-    same.into_iter()
-        .find(|(_, is_same)| !is_same)
-        .map(|(name, _)| name)
-}
-
 impl fmt::Display for PrefixFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "agent `{}`, model call ", self.agent)?;
         write!(f, "{}: {} changed", self.iteration, self.changed)
-    }
-}
-
-impl fmt::Display for PromptPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Setting(name) => write!(f, "the setting `{name}`"),
-            Self::Tool(name) => write!(f, "the tool `{name}`"),
-            Self::Instructions => f.write_str("the instructions"),
-            Self::Message(index) => write!(f, "the message {index}"),
-        }
     }
 }
 

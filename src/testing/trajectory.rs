@@ -179,6 +179,7 @@ impl Trajectory {
                 | EventKind::AttemptFailed(_)
                 | EventKind::Callback(_)
                 | EventKind::Wrapper(_)
+                | EventKind::PrefixChanged(_)
                 | EventKind::Custom { .. }
                 | EventKind::Note { .. } => {}
             }

@@ -12,6 +12,7 @@ mod finish_reasons;
 mod no_answers;
 mod observers;
 mod own_calls;
+mod prefix_notes;
 mod probes;
 mod recordings;
 mod semantics;

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use tower::Layer;
 use tower_agent::callback::before_model;
 use tower_agent::model::ToolChoice;
-use tower_agent::testing::{PrefixFault, PromptPart, ScriptedModel, StablePrefixLayer, Turn};
+use tower_agent::stream::PromptPart;
+use tower_agent::testing::{PrefixFault, ScriptedModel, StablePrefixLayer, Turn};
 use tower_agent::{Agent, Error, ErrorKind, Message, ModelRequest, Request, Tool};
 use tower_agent_middleware::retry::CallRetryLayer;
 
