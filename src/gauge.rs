@@ -7,8 +7,8 @@
 //! The guards of
 //! [`tower-agent-middleware`](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/)
 //! that share a state between calls are gauges, and
-//! [`tower-agent-console`](https://docs.rs/tower-agent-console) shows what it is given. A closure is
-//! one as well, such as one that reads the accounts that a program keeps of its users:
+//! [`tower-agent-console`](https://docs.rs/tower-agent-console) shows what it is given. A closure
+//! is one as well, such as one that reads the accounts that a program keeps of its users:
 //!
 //! ```
 //! use std::collections::HashMap;

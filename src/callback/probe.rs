@@ -361,8 +361,8 @@ impl PromptTrail {
         }
     }
 
-    /// Returns what the next call has changed in the prefix, if anything. `around` are its wrappers,
-    /// from the inside out.
+    /// Returns what the next call has changed in the prefix, if anything. `around` are its
+    /// wrappers, from the inside out.
     fn note(
         &self,
         next: &Self,
@@ -370,8 +370,8 @@ impl PromptTrail {
         context: &RunContext,
     ) -> Option<PrefixNote> {
         let changed = self.0.last()?.changed_in_prompt(next.0.last()?)?;
-        // From the inside out: the wrapper that was given what the call before has sent as well, and
-        // has made something else of it. Where one call has passed others, that says nothing.
+        // From the inside out: the wrapper that was given what the call before has sent as well,
+        // and has made something else of it. Where one call has passed others, that says nothing.
         let has_same_way = self.0.len() == next.0.len();
         let mut pairs = self.0.iter().zip(&next.0).rev().skip(1).zip(around);
         let by = pairs.find(|((before, now), _)| before.is_repeated(&changed, now));

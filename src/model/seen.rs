@@ -51,8 +51,8 @@ impl SeenModelRequest {
         message.map(PromptPart::Message)
     }
 
-    /// Returns whether a later request repeats this part of the prompt, or has it where this one has
-    /// nothing.
+    /// Returns whether a later request repeats this part of the prompt, or has it where this one
+    /// has nothing.
     pub(crate) fn is_repeated(&self, part: &PromptPart, later: &Self) -> bool {
         match part {
             PromptPart::Setting(name) => {

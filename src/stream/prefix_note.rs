@@ -9,8 +9,8 @@ use serde::Serialize;
 /// has sent, in [`EventKind::PrefixChanged`](super::EventKind::PrefixChanged): what a provider has
 /// cached of it ends there.
 ///
-/// The requests are compared as they reach the model, behind all callbacks and layers. It says which
-/// part differs and who has changed it, and contains nothing of what is in it.
+/// The requests are compared as they reach the model, behind all callbacks and layers. It says
+/// which part differs and who has changed it, and contains nothing of what is in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PrefixNote {
@@ -21,8 +21,8 @@ pub struct PrefixNote {
     /// The first part of the prompt that differs.
     pub changed: PromptPart,
     /// The place of the band or the layer that has changed it in the stack around the call, as in
-    /// [`WrapperNote::index`](super::WrapperNote::index). `None` if it had changed outside of all of
-    /// them, as by the agent itself, and if the calls passed other ones.
+    /// [`WrapperNote::index`](super::WrapperNote::index). `None` if it had changed outside of all
+    /// of them, as by the agent itself, and if the calls passed other ones.
     pub wrapper: Option<u32>,
     /// The names of the callbacks of that band, in order, or that of the layer in brackets. It may
     /// be what it did in the call before, and not in this one.

@@ -34,9 +34,10 @@ use crate::support::folder::Folder;
 use crate::support::place::Database;
 use crate::support::server::Server;
 
-/// The users, and the number of kills on each database: all of them at length.
-// In capitals: the ids that chance makes are of small letters.
+/// The users. No random id, which is of small letters, holds their names.
 const USERS: [&str; 2] = ["Ada", "Bob"];
+
+/// The number of kills on each database: all of them at length.
 const KILLS: u32 = 1000;
 const SAMPLE: u32 = 50;
 
