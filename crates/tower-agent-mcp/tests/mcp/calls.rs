@@ -7,6 +7,7 @@ use futures::{FutureExt, StreamExt};
 use rmcp::model::ProgressNotificationParam;
 use serde_json::json;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 use tower_agent::stream::EventKind;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{AgentRequest, CancellationToken, ErrorKind};
@@ -15,6 +16,9 @@ use tower_agent_mcp::PROGRESS;
 use crate::support::{
     LIFECYCLES, Server, agent_with_tools_of, ask, fifty_at_once, said, server_of_fifty,
 };
+
+/// How long a server waits to be told of a cancellation before the test fails, rather than hangs.
+const SOON: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn progress_is_emitted_on_the_run_in_order_and_before_the_result() {
@@ -86,7 +90,7 @@ async fn a_dropped_call_is_cancelled_at_the_server() {
             () = begun.notified() => {}
         }
         call.set(ask(&client, "echo", json!({ "answer": 1 })));
-        cancelled.notified().await;
+        timeout(SOON, cancelled.notified()).await.unwrap();
         assert_eq!(call.await.unwrap().value(), "answered");
     }
 }
@@ -102,7 +106,7 @@ async fn a_cancelled_run_cancels_its_call() {
     let stop = async {
         begun.notified().await;
         token.cancel();
-        cancelled.notified().await;
+        timeout(SOON, cancelled.notified()).await.unwrap();
     };
     let (ended, ()) = futures::join!(run, stop);
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::Cancelled);
