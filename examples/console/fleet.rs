@@ -209,7 +209,13 @@ fn mail(console: &Console) -> Result<Agent, BoxError> {
     let flow = Flow::new()
         .tool("read_mail", source)
         .tool("pay", ToolFlow::action());
+    // Against a rule of thumb: what changes with each call stands before what does not.
+    let clock = before_model(|request| {
+        let turn = request.context().iteration();
+        request.add_instructions(&format!("It is a quarter past {turn}."));
+    });
     named("mail", model)
+        .on_model(clock.named("clock"))
         .tool(read_mail.effect(Effect::Pure))
         .tool(pay)
         .global_callbacks(console.watch())

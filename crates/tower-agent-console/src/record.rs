@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tower_agent::Usage;
 use tower_agent::call::{AttemptEnd, Attempted, CallKind};
-use tower_agent::stream::{CallbackDecision, FieldChange, NextAttempt};
+use tower_agent::stream::{CallbackDecision, FieldChange, NextAttempt, PromptPart};
 
 use crate::forked::ForkOf;
 use crate::kept::Kept;
@@ -271,6 +271,15 @@ pub(crate) enum EntryKind {
         /// In microseconds.
         own_time: u64,
     },
+    /// A model call does not begin with what the one before has sent.
+    Prefix {
+        on: CallKind,
+        attempt: u32,
+        /// The first part of the prompt that differs.
+        changed: PromptPart,
+        /// The names of the band or the layer that has changed it; none for the agent itself.
+        by: Vec<Arc<str>>,
+    },
     /// An attempt has failed, and another follows.
     Retry {
         on: CallKind,
@@ -356,6 +365,7 @@ impl EntryKind {
                 let changes = request.len() + response.len();
                 sum(names) + sum(reasons) + did.len() + changes * size_of::<FieldChange>()
             }
+            Self::Prefix { by, .. } => sum(by),
             Self::Event { name } | Self::Note { name } => name.len(),
             _ => 0,
         }

@@ -254,6 +254,15 @@ impl Run {
                 }
                 wrapper(&note)
             }
+            EventKind::PrefixChanged(note) => {
+                turn = Some(note.iteration);
+                EntryKind::Prefix {
+                    on: CallKind::Model,
+                    attempt: note.attempt,
+                    changed: note.changed.clone(),
+                    by: note.changed_by.iter().map(|name| short(name)).collect(),
+                }
+            }
             EventKind::AttemptFailed(failed) => {
                 call = failed.tool_call.clone();
                 self.summary.failed_attempts += 1;

@@ -151,6 +151,15 @@ const steps = {
     await has(detail.locator(".callback", { hasText: "Flow" }), "before: respond");
     await person.look("console-mail");
   },
+  "a call says what has broken the cached prefix": async () => {
+    await press(page.locator(".pick", { has: page.locator(".kind.model"), hasText: "cached prefix cut" }));
+    const detail = page.getByLabel("Details");
+    await has(detail, "the cached prefix ends at the instructions: changed by clock");
+    await has(detail, "tokens were read from the provider's cache");
+    await person.look("console-prefix");
+    await isDark("prefix");
+    await isNarrow("prefix");
+  },
   "the stacks of agents": async () => {
     await press(page.getByRole("link", { name: "Agents" }));
     await has(page.locator(".explained h2"), "researcher");

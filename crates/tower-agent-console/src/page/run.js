@@ -7,6 +7,7 @@ import { managing } from "./data.js";
 import { marked } from "./diff.js";
 import { forking } from "./fork.js";
 import { longList } from "./list.js";
+import { cachedPrefix, part, prefixEnds } from "./prefix.js";
 import { around, find, isNothing, made, stack } from "./stack.js";
 
 /** The number of entries that are waited for before the others. */
@@ -238,10 +239,10 @@ export async function loadRun(id) {
   return { run, cursor, entries };
 }
 
-const MOMENTS = ["decision", "wrapper", "retry", "discarded", "replaced", "rejected", "event", "note"];
+const MOMENTS = ["decision", "wrapper", "prefix", "retry", "discarded", "replaced", "rejected", "event", "note"];
 const isMoment = ({ kind }) => MOMENTS.includes(kind);
 /** Something that is told of another entry. */
-const isNote = ({ kind }) => kind === "decision" || kind === "wrapper" || kind === "retry";
+const isNote = ({ kind }) => ["decision", "wrapper", "prefix", "retry"].includes(kind);
 const isCall = ({ kind }) => kind === "model" || kind === "tool";
 
 /** Whether a decision was made about this entry. */
@@ -303,6 +304,7 @@ export function title(entry) {
     case "model": return entry.model ?? entry.provider ?? "";
     case "decision": return entry.callback;
     case "wrapper": return entry.names.join(", ").replace(/^\[(.*)\]$/, "$1");
+    case "prefix": return part(entry.changed);
     case "retry": return `attempt ${entry.attempt + 1} of the ${entry.on} call failed: ${words(entry.error)}`;
     case "rejected": case "discarded": return entry.error ? words(entry.error) : "";
     default: return entry.name ?? "";
@@ -330,6 +332,7 @@ export function badges(entry, notes) {
     ...decisions.map(({ callback, decision }) => `${callback}: ${typeof decision === "string" ? words(decision) : "failed"}`),
     ...deeds.map(({ names, did }) => `${names.join(", ").replace(/^\[(.*)\]$/, "$1")}: ${did}`),
   ]);
+  if (notes.some(({ kind }) => kind === "prefix")) shown.push(badge("cached prefix cut", "warn"));
   shown.push(...[...told].slice(0, 3).map((text) => badge(text, "warn")));
   if (told.size > 3) shown.push(badge(`${told.size - 3} more`, "quiet"));
   if (entry.kind === "decision") shown.push(made(entry));
@@ -348,6 +351,8 @@ export function describe(entry, entries, explanations) {
     ]),
   ];
   if (entry.kind === "decision") parts.push(made(entry));
+  if (entry.kind === "prefix") parts.push(h("p", {}, prefixEnds(entry)));
+  if (entry.kind === "model") parts.push(...cachedPrefix(entry, entries.filter((note) => note?.kind === "prefix" && isAbout(note, entry))));
   if (isCall(entry) || entry.kind === "agent") {
     const notes = entries.filter((note) => note && isAbout(note, entry));
     const decisions = notes.filter(({ kind }) => kind === "decision");

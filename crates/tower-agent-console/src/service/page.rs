@@ -26,6 +26,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("dom.js", SCRIPT, include_str!("../page/dom.js")),
     ("server.js", SCRIPT, include_str!("../page/server.js")),
     ("runs.js", SCRIPT, include_str!("../page/runs.js")),
+    ("prefix.js", SCRIPT, include_str!("../page/prefix.js")),
     ("run.js", SCRIPT, include_str!("../page/run.js")),
     ("list.js", SCRIPT, include_str!("../page/list.js")),
     ("stack.js", SCRIPT, include_str!("../page/stack.js")),

@@ -286,6 +286,7 @@ async fn the_page_may_load_its_own_files_alone() {
         "beside.js",
         "fork.js",
         "limits.js",
+        "prefix.js",
     ] {
         let (status, text) = get(&service, &format!("/{file}")).await;
         assert_eq!(status, 200, "{file}");

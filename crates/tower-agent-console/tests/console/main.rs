@@ -11,6 +11,7 @@ mod forking;
 mod inbox;
 mod limits;
 mod live;
+mod prefixes;
 mod recording;
 mod runs;
 mod storing;
