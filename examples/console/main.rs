@@ -39,10 +39,16 @@ async fn main() -> Result<(), BoxError> {
     let mut console = Console::new()
         .record_content()
         .user_id(|run| ConversationKey::of(run).map(|key| key.user.to_string()));
-    if let Some(file) = env::var_os("DATABASE") {
-        console = console.stored_in(Sqlite::open(file).await?);
-    }
-    let fleet = Fleet::new(&console)?;
+    let database = match env::var_os("DATABASE") {
+        Some(file) => {
+            let database = Sqlite::open(file).await?;
+            console = console.stored_in(database.clone());
+            database
+        }
+        None => Sqlite::in_memory().await?,
+    };
+    let console = console.durable_runs(database.runs());
+    let fleet = Fleet::new(&console, database)?;
     fleet.round().await;
     console.flush().await;
 
@@ -52,6 +58,7 @@ async fn main() -> Result<(), BoxError> {
         .sees_content()
         .sees_users()
         .manages_data()
+        .resumes_runs()
         .answers_as(Roles::new([fleet::SUPPORT, Fork::ROLE]));
     let app = Router::new()
         .route("/", get(|| async { Redirect::to("/console") }))

@@ -15,6 +15,7 @@ use crate::address::{address, key_of, without_nul};
 use crate::audit::Audit;
 use crate::collect::Collector;
 use crate::database::Database;
+use crate::durable::DurableRuns;
 #[cfg(feature = "inbox")]
 use crate::forks::Forks;
 use crate::gauges::Gauges;
@@ -59,6 +60,7 @@ pub(crate) struct Inner {
     key: [u8; 16],
     pub(crate) agents: Mutex<Vec<Agent>>,
     pub(crate) gauges: Gauges,
+    pub(crate) durable: OnceLock<Arc<dyn DurableRuns>>,
     #[cfg(feature = "inbox")]
     pub(crate) forks: Forks,
     pub(crate) audit: Audit,
@@ -83,6 +85,7 @@ impl Console {
                 key: *uuid::Uuid::new_v4().as_bytes(),
                 agents: Mutex::default(),
                 gauges: Gauges::default(),
+                durable: OnceLock::new(),
                 #[cfg(feature = "inbox")]
                 forks,
                 audit: Audit::default(),
@@ -120,6 +123,27 @@ impl Console {
             lock(&self.inner.collector.store).has_database = true;
             self.inner.start();
         }
+        self
+    }
+
+    /// Also shows the durable runs of the program, of this process and of others: those that run,
+    /// wait, are lost or have ended, and which of them this console has watched. The first ones of
+    /// a console stay.
+    ///
+    /// Operators who [may](crate::Operator::resumes_runs) go on with one whose process has died,
+    /// with the [agent](Self::agent) of its name that the console was given.
+    ///
+    /// ```
+    /// use tower_agent_console::{Console, DurableRuns};
+    ///
+    /// fn console(runs: impl DurableRuns) -> Console {
+    ///     Console::new().durable_runs(runs)
+    /// }
+    /// ```
+    #[must_use]
+    pub fn durable_runs(self, runs: impl DurableRuns) -> Self {
+        // The first ones stay.
+        let _ = self.inner.durable.set(Arc::new(runs));
         self
     }
 
@@ -469,6 +493,12 @@ pub(crate) fn parsed(text: &str) -> Value {
 }
 
 impl Inner {
+    /// Returns the agent with this name that the console was given.
+    pub(crate) fn agent_named(&self, name: &str) -> Option<Agent> {
+        let agents = lock(&self.agents);
+        agents.iter().find(|known| known.name() == name).cloned()
+    }
+
     /// Starts what writes into the database, if there is one.
     pub(crate) fn start(&self) {
         if let Some(database) = self.database.get() {

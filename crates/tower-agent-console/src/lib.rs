@@ -44,10 +44,11 @@
 //! | a run | its agents, turns, model and tool calls as a tree over time; of each call what stands around it, what each callback decided, what each band and layer did to it ([changed, answered, repeated, dropped](tower_agent::stream::WrapperNote)), the attempts that reached the model or the tool, and the texts, if they are recorded, with what was changed in them marked |
 //! | two runs | beside each other, aligned by step: what one of them alone has, and in which words the texts of a step differ |
 //! | agents | what is around the calls of the agents that [`agent`](Console::agent) has named, also without a run, and [orders](tower_agent::agent::Explanation::warnings) in it that never do what is intended |
+//! | durable runs | of [those that the program has](Console::durable_runs): status, agent, user, version, the last sign of life, and what this console has watched of each; those that are lost, to be gone on with |
 //! | limits | the budgets, limits and breakers that the program [shows](Console::show), as they stand now: what is left of each, and what lets no call through |
 //! | a fork | with the feature `inbox`: at each step of a run, what a run that goes on from there changes |
 //! | inbox | with the feature `inbox`: the questions that wait in stored conversations and in forks, answered there, and who has answered which |
-//! | audit | who has answered, forked, saved, exported or deleted what |
+//! | audit | who has answered, forked, resumed, saved, exported or deleted what |
 //!
 //! It is plain HTML, CSS and modules, in this crate; it loads nothing from elsewhere. All addresses
 //! are relative, so it works at `/console` and `/console/`, below any other path, and behind a
@@ -78,12 +79,14 @@
 //! | the runs' ids, times, agents, turns, calls, tokens, attempts, names of tools, callbacks and layers, decisions and the [reasons](tower_agent::RunContext::because) given for them, which fields of a call they changed and how large these are, kinds of errors, roles that are waited for, who has answered a question about a call | always | every operator |
 //! | the id of the conversation | if the run [has one](tower_agent::context::ConversationId) | every operator |
 //! | the user | with [`user_id`](Console::user_id) | as a hash by every operator, the same for all runs of this console; in the clear by those who [see users](Operator::sees_users) |
+//! | the ids, agents, times, versions and states of [durable runs](Console::durable_runs), their conversations, the kinds of their errors and the roles that they wait for | not here: they are read when somebody looks | every operator |
+//! | the users of these | not here | as a hash by every operator, in the clear by those who [see users](Operator::sees_users) |
 //! | the state and the numbers of the guards that the program [shows](Console::show), and the names of what they are around | not here: they are read when somebody looks | every operator |
 //! | the keys of these, such as the user of a budget | not here | as a hash by every operator, the same as that of the user of a run; in the clear by those who [see users](Operator::sees_users) |
 //! | the texts of what callbacks and layers changed, before and afterwards | as messages are, and not where a [redaction](tower_agent::call::Extensions::note_hiding) is or is around it | as messages are |
 //! | messages, instructions, arguments, results, values of the application's own events and of [notes](tower_agent::RunContext::note), texts of errors | with [`record_content`](Console::record_content), up to 64 KiB a text | operators who [see content](Operator::sees_content) |
 //! | the questions that wait, with what is asked about and whose conversation it is | not here | operators with the [role](Operator::answers_as) of the question |
-//! | who has answered which question, or forked, saved, exported or deleted which runs, when, with which result | the last 10,000 in memory, and each as a line of the program's log | every operator |
+//! | who has answered which question, or forked, resumed, saved, exported or deleted which runs, when, with which result | the last 10,000 in memory, and each as a line of the program's log | every operator |
 //! | an export: all of the above of one run, or of all of a user's | not here | operators who [manage data](Operator::manages_data), each row as far as they see it |
 //! | calls as a whole, with settings, declarations of tools, metadata, media and parts that are a provider's own | with `record_content`, in memory alone | in a [recording](Console::recording) and at the step of a [fork](Fork): operators who see content, and for a fork have the [role](Fork::ROLE) |
 //! | state, private state, extensions, headers, keys, sealed values | never | nobody |
@@ -106,8 +109,8 @@
 //! [`into_local_service`](Console::into_local_service) is for a developer's machine: it asks for no
 //! operator, and answers to loopback names alone.
 //!
-//! A request that changes something, an answer, a fork or a deletion, is a `POST`, needs a role,
-//! and is audited; so are an export and a recording that is taken.
+//! A request that changes something, an answer, a fork, a resumption or a deletion, is a `POST`,
+//! needs a role, and is audited; so are an export and a recording that is taken.
 //!
 //! # Whom it costs what
 //!
@@ -142,6 +145,7 @@ mod collect;
 mod console;
 mod content;
 mod database;
+mod durable;
 mod fork;
 mod forked;
 mod forking;
@@ -165,6 +169,7 @@ mod stored;
 mod watch;
 
 pub use self::console::Console;
+pub use self::durable::{DurableKey, DurableQuery, DurableRun, DurableRuns};
 pub use self::fork::Fork;
 pub use self::not_recorded::NotRecorded;
 pub use self::operator::Operator;

@@ -9,8 +9,8 @@ use crate::fork::Fork;
 
 /// Somebody who may look at the console, as the application has authenticated them.
 ///
-/// By default they see runs without the texts in them, and users as hashes, and may neither answer
-/// nor delete anything.
+/// By default they see runs without the texts in them, and users as hashes, and may neither answer,
+/// resume nor delete anything.
 ///
 /// ```
 /// use tower_agent_console::Operator;
@@ -25,6 +25,7 @@ pub struct Operator {
     pub(crate) sees_users: bool,
     pub(crate) sees_content: bool,
     pub(crate) manages_data: bool,
+    pub(crate) resumes_runs: bool,
     #[cfg(feature = "inbox")]
     pub(crate) roles: Roles,
 }
@@ -37,6 +38,7 @@ impl Operator {
             sees_users: false,
             sees_content: false,
             manages_data: false,
+            resumes_runs: false,
             #[cfg(feature = "inbox")]
             roles: Roles::default(),
         }
@@ -58,6 +60,12 @@ impl Operator {
     /// in the clear and texts only with the roles for these.
     pub fn manages_data(mut self) -> Self {
         self.manages_data = true;
+        self
+    }
+
+    /// Lets them go on with [durable runs](crate::Console::durable_runs) whose processes have died.
+    pub fn resumes_runs(mut self) -> Self {
+        self.resumes_runs = true;
         self
     }
 
@@ -105,6 +113,7 @@ impl fmt::Debug for Operator {
             .field("sees_users", &self.sees_users)
             .field("sees_content", &self.sees_content)
             .field("manages_data", &self.manages_data)
+            .field("resumes_runs", &self.resumes_runs)
             .finish_non_exhaustive()
     }
 }

@@ -170,6 +170,12 @@ impl Store {
         shown.or_else(|| self.number_of(&key_of(id)?))
     }
 
+    /// Returns the latest run that has this id itself, whatever it shows.
+    pub(crate) fn latest(&self, id: &str) -> Option<&Summary> {
+        let run = self.runs.get(self.by_id.get(id)?)?;
+        Some(&run.summary)
+    }
+
     pub(crate) fn run(&self, id: &str) -> Option<&Run> {
         self.runs.get(&self.number(id)?)
     }

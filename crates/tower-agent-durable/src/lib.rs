@@ -24,7 +24,8 @@
 //! serves everything in this crate.
 //!
 //! With the feature `console`, a database keeps the runs that a page of
-//! [`tower-agent-console`](https://docs.rs/tower-agent-console) shows.
+//! [`tower-agent-console`](https://docs.rs/tower-agent-console) shows, and its durable
+//! [runs](journal::Runs) are listed there.
 //!
 //! With the feature `rate-limit`, processes share the [rate
 //! limits](https://docs.rs/tower-agent-middleware/latest/tower_agent_middleware/rate_limit) of

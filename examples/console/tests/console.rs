@@ -15,7 +15,7 @@ async fn somebody_on_duty_can_do_all_that_the_page_offers_with_the_keyboard() {
         "console.mjs",
         env!("CARGO_BIN_EXE_console"),
         "console_page",
-        19,
+        20,
     )
     .await;
 }

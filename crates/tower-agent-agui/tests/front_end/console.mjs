@@ -160,6 +160,37 @@ const steps = {
     await isDark("prefix");
     await isNarrow("prefix");
   },
+  "durable runs are listed, and one that is lost goes on": async () => {
+    await press(page.getByRole("link", { name: "Durable" }));
+    const durable = page.locator(".durable tbody tr");
+    await has(durable, "completed");
+    await person.look("console-durable");
+    await isDark("durable");
+    await isNarrow("durable");
+    await press(durable.getByRole("link"));
+    await has(page.locator("h1"), "mail");
+    await page.goBack();
+    await has(durable, "mail");
+    await tabTo(page.getByLabel("Status"));
+    await page.keyboard.type("waiting");
+    await page.keyboard.press("Tab");
+    await page.waitForURL(/status=waiting/);
+    await page.reload();
+    await has(page.getByRole("status"), "No durable run is like this.");
+    // A process would have to be gone for half a minute: the server's word is made up here.
+    const lost = { place: "1000~~lost", id: "lost", agent: "mail", version: "2", conversation: null, user: null, status: "lost", waits_for: [], error: null, begun: 1e15, updated: 1e15 + 5e6, run: null, may_resume: true };
+    const asked = [];
+    await page.route("**/api/durable?*", (route) => route.fulfill({ json: { runs: [lost], next: asked.length ? null : "1000~~lost" } }));
+    await page.route("**/api/durable/resume", (route) => { asked.push(route.request().postDataJSON()); return route.fulfill({ status: 202, body: "" }); });
+    await page.reload();
+    await has(page.getByRole("link", { name: "Older runs" }), "Older");
+    await person.look("console-lost");
+    await isNarrow("lost");
+    await press(page.getByRole("button", { name: "Resume" }));
+    await has(page.getByRole("status"), "lost goes on.");
+    assert.deepEqual(asked, [{ place: "1000~~lost" }]);
+    await page.unrouteAll();
+  },
   "the stacks of agents": async () => {
     await press(page.getByRole("link", { name: "Agents" }));
     await has(page.locator(".explained h2"), "researcher");

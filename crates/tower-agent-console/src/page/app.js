@@ -8,6 +8,7 @@ import { showBeside } from "./beside.js";
 import { showAgents } from "./stack.js";
 import { showInbox } from "./inbox.js";
 import { showAudit } from "./data.js";
+import { showDurable } from "./durable.js";
 import { showLimits } from "./limits.js";
 
 const main = document.getElementById("main");
@@ -36,7 +37,7 @@ async function show() {
     if (link.dataset.view === view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  const views = { runs: showRuns, agents: showAgents, limits: showLimits, inbox: showInbox, audit: showAudit };
+  const views = { runs: showRuns, agents: showAgents, limits: showLimits, durable: showDurable, inbox: showInbox, audit: showAudit };
   const draw = wanted.run !== undefined ? (wanted.beside === undefined ? showRun : showBeside) : (views[view] ?? showRuns);
   const place = h("div", { class: "view" });
   try {
@@ -67,5 +68,8 @@ export function go(address) {
 addEventListener("popstate", show);
 
 const who = get("api/me");
-who.then((me) => { document.querySelector("[data-view=inbox]").hidden = !me.mayAnswer; }, () => {});
+who.then((me) => {
+  document.querySelector("[data-view=inbox]").hidden = !me.mayAnswer;
+  document.querySelector("[data-view=durable]").hidden = !me.hasDurable;
+}, () => {});
 show();

@@ -87,7 +87,7 @@ impl Api<'_> {
     }
 
     /// Returns a user in the clear, or as a hash.
-    fn shown_user(&self, user: Option<&str>) -> Value {
+    pub(super) fn shown_user(&self, user: Option<&str>) -> Value {
         match user {
             Some(user) if self.operator.sees_users => user.into(),
             Some(user) => self.console.hash(user).into(),

@@ -129,11 +129,7 @@ where
     let changes = read(parts, body).await?;
     is_here(console, run).await?;
     let mut fork = console.fork(run, step)?;
-    let agent = fork.agent_name();
-    let agents = lock(&console.inner.agents);
-    let mut known = agents.iter();
-    let agent = known.find(|known| known.name() == agent).cloned();
-    drop(agents);
+    let agent = console.inner.agent_named(fork.agent_name());
     let agent = agent.ok_or_else(|| {
         let why = "the console was not given the agent of this run: see `Console::agent`";
         Refusal::new(StatusCode::CONFLICT, "unknown_agent", why)

@@ -4,6 +4,7 @@ mod access;
 mod api;
 mod body;
 mod data;
+mod durable;
 #[cfg(feature = "inbox")]
 mod fork;
 #[cfg(feature = "inbox")]
@@ -138,6 +139,13 @@ impl ConsoleService {
         if let (Some(action), &Method::POST) = (action, &parts.method) {
             return data::act(&self.console, &operator, action, body).await;
         }
+        if path == ["api", "durable", "resume"] && parts.method == Method::POST {
+            let api = api::Api {
+                console: &self.console.inner,
+                operator: &operator,
+            };
+            return api.resume(body).await;
+        }
         drop(body);
         // The server leaves out the body of a response to `HEAD`.
         if parts.method != Method::GET && parts.method != Method::HEAD {
@@ -162,6 +170,7 @@ impl ConsoleService {
             ["api", "runs", id, "recording"] => {
                 recording::recording(&self.console, &operator, id).await
             }
+            ["api", "durable"] => api.durable(query).await,
             ["api", "limits"] => Ok(api.limits().await),
             ["api", "audit"] => Ok(api.audit()),
             ["api", "live"] => {
@@ -186,6 +195,7 @@ impl ConsoleService {
             "managesData": operator.manages_data,
             "mayAnswer": operator.may_answer(),
             "mayFork": may_fork,
+            "hasDurable": self.console.inner.durable.get().is_some(),
             "maySave": cfg!(feature = "recording") && operator.sees_content,
         }))
     }

@@ -34,6 +34,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("data.js", SCRIPT, include_str!("../page/data.js")),
     ("diff.js", SCRIPT, include_str!("../page/diff.js")),
     ("beside.js", SCRIPT, include_str!("../page/beside.js")),
+    ("durable.js", SCRIPT, include_str!("../page/durable.js")),
     ("limits.js", SCRIPT, include_str!("../page/limits.js")),
     ("fork.js", SCRIPT, include_str!("../page/fork.js")),
 ];

@@ -52,8 +52,7 @@ impl Refusal {
     }
 
     pub(super) fn not_allowed() -> Self {
-        let why =
-            "use GET to look at the console, and POST to answer, to export, to delete and to fork";
+        let why = "use GET to look at the console, and POST to answer, to resume, to export, to delete and to fork";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", why)
     }
 

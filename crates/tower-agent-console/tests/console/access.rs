@@ -285,6 +285,7 @@ async fn the_page_may_load_its_own_files_alone() {
         "diff.js",
         "beside.js",
         "fork.js",
+        "durable.js",
         "limits.js",
         "prefix.js",
     ] {

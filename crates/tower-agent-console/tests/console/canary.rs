@@ -5,6 +5,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower_agent::callback::{before_agent, before_model};
 use tower_agent::context::State;
+use tower_agent::gauge::Reading;
 use tower_agent::message::Metadata;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
@@ -14,6 +15,7 @@ use tower_agent::{
 use tower_agent_console::{Console, ConsoleService, Operator};
 use tower_agent_middleware::redact::{Detector, Redact};
 
+use crate::durable::{listed, run as durable_run};
 use crate::world::{User, get, runs, send, service, service_for, user_of};
 
 /// Those that stand in texts of calls, which are kept if they are recorded.
@@ -102,6 +104,17 @@ fn request() -> AgentRequest {
         .with_extension(User("canary-principal"))
 }
 
+/// A console with guards and durable runs of somebody.
+fn console() -> Console {
+    let (durable, _) = listed(vec![durable_run(1, "r1", Some("canary-principal"), "lost")]);
+    let console = Console::new().user_id(user_of).durable_runs(durable);
+    console.show("limits", |_| async {
+        let reading = Reading::new("limit", "free", true);
+        Ok(vec![reading.of("canary-principal")])
+    });
+    console
+}
+
 /// Runs to an answer, to a question, and to an error.
 async fn run(console: &Console) {
     let agent = agent(console);
@@ -118,6 +131,7 @@ async fn everything(service: &ConsoleService) -> (String, String) {
         "/api/runs",
         "/api/agents",
         "/api/limits",
+        "/api/durable",
         "/api/audit",
         "/api/me",
     ] {
@@ -142,7 +156,7 @@ async fn everything(service: &ConsoleService) -> (String, String) {
 
 #[tokio::test]
 async fn nothing_that_was_said_is_kept_unless_content_is_recorded() {
-    let console = Console::new().user_id(user_of);
+    let console = console();
     run(&console).await;
     let (all, texts) = everything(&service(&console)).await;
     for canary in CONTENT.iter().chain(&NEVER) {
@@ -156,7 +170,7 @@ async fn nothing_that_was_said_is_kept_unless_content_is_recorded() {
 
 #[tokio::test]
 async fn what_is_recorded_is_for_those_who_see_content() {
-    let console = Console::new().record_content().user_id(user_of);
+    let console = console().record_content();
     run(&console).await;
 
     let (all, texts) = everything(&service(&console)).await;

@@ -6,6 +6,7 @@ mod access;
 mod bounds;
 mod canary;
 mod deleting;
+mod durable;
 mod fork;
 mod forking;
 mod inbox;

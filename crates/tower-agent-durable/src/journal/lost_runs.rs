@@ -87,7 +87,7 @@ impl Runs {
     }
 
     /// Goes on with a run, unless another process does.
-    async fn resume(
+    pub(super) async fn resume(
         &self,
         run: &RunInfo,
         agent: impl AgentService,

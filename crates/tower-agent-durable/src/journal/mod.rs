@@ -198,6 +198,8 @@
 //! private state, which the journal keeps, as a [`Checkpoint`](tower_agent::Checkpoint) does. Protect the
 //! database accordingly.
 
+#[cfg(all(feature = "console", any(feature = "postgres", feature = "sqlite")))]
+mod console;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod databases;
 mod durable;

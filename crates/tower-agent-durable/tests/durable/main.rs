@@ -15,6 +15,7 @@ mod journal;
 mod kept;
 mod killed_answers;
 mod killed_forks;
+mod listed;
 mod memory;
 mod paused;
 mod pooler;
