@@ -15,7 +15,7 @@ use tower_agent::error::{Error, ErrorKind, Result};
 use crate::address::without_nul;
 use crate::collect::{Change, Collector};
 use crate::lock::lock;
-use crate::record::{Run, ShownEntry, micros};
+use crate::record::{EntryKind, Run, ShownEntry, micros};
 use crate::store::Limits;
 use crate::stored::{RunStore, StoredBounds, StoredEntry, StoredHead, StoredKey, StoredRun};
 
@@ -30,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The pause after a write that has failed, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// The number of entries, with their calls, that are read at once.
+const AT_ONCE: u32 = 500;
 
 /// The longest time between two looks for what is too old.
 const TRIM: Duration = Duration::from_secs(60);
@@ -91,6 +94,20 @@ impl Database {
             .unwrap_or_else(|_| Err(silent()))
     }
 
+    /// Returns the entries of a run, with the calls as a whole.
+    pub(crate) async fn calls(&self, key: &StoredKey) -> Result<Vec<StoredEntry>> {
+        let mut entries = Vec::new();
+        loop {
+            let from = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+            let read = self.store.calls(key, from, AT_ONCE);
+            let page = self.insist(read).await?;
+            if page.is_empty() {
+                return Ok(entries);
+            }
+            entries.extend(page);
+        }
+    }
+
     /// Waits until no run is being written that is no longer in memory: what was removed from there
     /// would come into the database behind its removal.
     pub(crate) async fn not_writing(&self, collector: &Collector) -> Result<()> {
@@ -150,13 +167,14 @@ impl Database {
         after: u64,
     ) -> Option<(StoredRun, u64, Writing<'_>)> {
         let collector = collector.upgrade()?;
-        let store = lock(&collector.store);
-        let run = store.unwritten(after)?;
-        let number = run.summary.number;
-        let stored = stored(run, store.key(number));
+        let mut store = lock(&collector.store);
+        let (run, key, is_whole) = store.unwritten(after)?;
+        let number = key.number;
+        let version = run.summary.version;
+        let stored = stored(run, key, is_whole);
         // Under the lock: whoever removes the run from memory sees that it is being written.
         self.writing.send_replace(Some(number));
-        Some((stored, run.summary.version, Writing(&self.writing)))
+        Some((stored, version, Writing(&self.writing)))
     }
 
     /// Writes what is not written, each run once. Returns how many runs were written, and the error
@@ -252,12 +270,34 @@ fn silent() -> Error {
 }
 
 /// Returns a run for the database.
-fn stored(run: &Run, key: StoredKey) -> StoredRun {
-    let summary = &run.summary;
-    let entries = run.entries.iter().map(|entry| StoredEntry {
-        entry: json!(ShownEntry::from(entry)).to_string(),
-        texts: (entry.content.texts_len() > 0).then(|| entry.content.json().to_string()),
+fn stored(run: &mut Run, key: StoredKey, is_whole: bool) -> StoredRun {
+    let Run {
+        summary,
+        entries,
+        said,
+        ..
+    } = run;
+    let entries = entries.iter().map(|entry| {
+        let whole = entry.content.kept.as_deref();
+        let whole = whole.map(|kept| said.save(entry.n, kept));
+        let is_tool = matches!(entry.kind, EntryKind::Tool { .. });
+        let call = entry.call.as_deref().filter(|_| is_tool);
+        StoredEntry {
+            entry: json!(ShownEntry::from(entry)).to_string(),
+            call: call.map(without_nul),
+            texts: (entry.content.texts_len() > 0).then(|| entry.content.json().to_string()),
+            whole: whole.and_then(|whole| match whole {
+                Ok(whole) => Some(whole),
+                Err(error) => {
+                    tracing::warn!(%error, "a call in the console cannot be stored as a whole");
+                    None
+                }
+            }),
+        }
     });
+    let entries = entries.collect();
+    let mut shown = json!(summary);
+    shown["is_whole"] = is_whole.into();
     StoredRun {
         head: StoredHead {
             key,
@@ -267,8 +307,8 @@ fn stored(run: &Run, key: StoredKey) -> StoredRun {
             begun: summary.begun,
             ended: summary.ended.unwrap_or(summary.begun),
             user: summary.user.as_deref().map(without_nul),
-            summary: json!(summary).to_string(),
+            summary: shown.to_string(),
         },
-        entries: entries.collect(),
+        entries,
     }
 }

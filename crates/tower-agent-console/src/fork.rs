@@ -15,12 +15,11 @@ use tower_agent::{
 };
 
 use crate::content;
-use crate::forked::{Edits, ForkOf, Forked, MARK};
+use crate::forked::{Edit, Edits, ForkOf, Forked, MARK};
 use crate::kept::{Kept, KeptRun};
 use crate::lock::lock;
-use crate::not_recorded::{self, NotRecorded};
-use crate::record::{Entry, EntryKind, Run};
-use crate::store::Store;
+use crate::not_recorded::NotRecorded;
+use crate::past::{Known, Past, PastEntry, PastKind};
 
 /// The part of a fork's id between that of the run and the one that tells its forks apart.
 const FORK: &str = "-fork-";
@@ -40,7 +39,7 @@ const FORK: &str = "-fork-";
 /// let agent = Agent::builder(model).global_callbacks(console.watch()).build()?;
 /// agent.run(AgentRequest::new("The sky?").with_run_id("r1")).await?;
 ///
-/// let fork = console.fork("r1", 0)?.instructions("It is summer.").model("a-larger-one");
+/// let fork = console.fork("r1", 0).await?.instructions("It is summer.").model("a-larger-one");
 /// assert!(fork.run_id().starts_with("r1-fork-"));
 /// assert_eq!(agent.run(fork).await?.text(), "Blue.");
 /// # Ok(())
@@ -107,34 +106,29 @@ struct Made {
 }
 
 impl Fork {
-    /// Returns the fork of a run that the store has, from a step.
+    /// Returns the fork of a recorded run from a step. `later` are the runs that have gone on with
+    /// it after it had waited for answers.
     pub(crate) fn of(
-        store: &Store,
-        run: &Run,
+        past: &Past,
+        later: &[Past],
         step: usize,
     ) -> std::result::Result<Self, NotRecorded> {
-        let Place {
-            run: kept,
-            from,
-            agent,
-            after,
-            ..
-        } = Place::find(run, step)?;
-        let calls = made_after(store, run, after);
-        let origin = ForkOf {
-            run: run.summary.id.clone(),
-            step,
-        };
+        let place = Place::find(past, step)?;
+        let calls = made_after(past, later, place.after)?;
+        let agent = past.agent_of(place.next);
         Ok(Self {
-            id: name(&run.summary.id),
-            origin,
-            user: run.summary.user.clone(),
-            run: kept.clone(),
-            from: from.clone(),
+            id: name(&past.name),
+            origin: ForkOf {
+                run: past.id.clone(),
+                step,
+            },
+            user: past.user.clone(),
+            from: place.from,
             more: Vec::new(),
-            called: run.summary.agent.clone(),
+            called: past.agent.clone(),
             agent,
-            edits: kept.edits.clone(),
+            edits: place.run.edits.clone(),
+            run: place.run,
             record: Arc::new(Record {
                 answers: Mutex::new(vec![None; calls.len()]),
                 calls,
@@ -171,22 +165,29 @@ impl Fork {
 
     /// Sets the instructions of the agent whose model call follows the step, in place of its own.
     pub fn instructions(self, instructions: impl Into<Arc<str>>) -> Self {
-        let instructions = instructions.into();
-        self.edit(move |request| request.set_instructions(Some(instructions.clone())))
+        self.edit(Edit::Instructions(instructions.into()))
     }
 
-    /// Changes the settings of the model calls of that agent.
-    pub fn settings(self, edit: impl Fn(&mut Settings) + Send + Sync + 'static) -> Self {
-        self.edit(move |request| edit(request.settings_mut()))
+    /// Changes the settings of the model calls of that agent: what is set in these replaces its
+    /// own, as by [`Settings::or`].
+    pub fn settings(self, settings: Settings) -> Self {
+        self.edit(Edit::Settings(settings.into()))
+    }
+
+    /// Sets the settings of the model calls of that agent, and unsets the others.
+    #[cfg(feature = "inbox")]
+    pub(crate) fn all_settings(self, settings: Settings) -> Self {
+        self.edit(Edit::AllSettings(settings.into()))
     }
 
     /// Sets the model of that agent, by the [name](Settings::model) that its provider knows.
     pub fn model(self, name: impl Into<String>) -> Self {
-        let name = name.into();
-        self.settings(move |settings| settings.model = Some(name.clone()))
+        let mut settings = Settings::default();
+        settings.model = Some(name.into());
+        self.settings(settings)
     }
 
-    fn edit(mut self, edit: impl Fn(&mut ModelRequest) + Send + Sync + 'static) -> Self {
+    fn edit(mut self, edit: Edit) -> Self {
         self.edits.add(self.agent.clone(), edit);
         self
     }
@@ -256,14 +257,21 @@ fn name(run: &str) -> Arc<str> {
 
 /// Returns what a fork may change at a step.
 #[cfg(feature = "inbox")]
-pub(crate) fn shown(run: &Run, step: usize) -> std::result::Result<serde_json::Value, NotRecorded> {
-    let place = Place::find(run, step)?;
-    let call = match place.next.content.kept.as_deref() {
-        Some(Kept::Model { call, .. }) => Some(&call.request),
+pub(crate) fn shown(
+    past: &Past,
+    step: usize,
+) -> std::result::Result<serde_json::Value, NotRecorded> {
+    let place = Place::find(past, step)?;
+    let known = past.known(place.next)?;
+    let call = match &known {
+        Known::Kept(kept) => match &**kept {
+            Kept::Model { call, .. } => Some(&call.request),
+            _ => None,
+        },
         _ => None,
     };
     Ok(json!({
-        "agent": place.agent,
+        "agent": past.agent_of(place.next),
         "messages": place.from.messages,
         "instructions": call.and_then(ModelRequest::instructions),
         "settings": call.map(ModelRequest::settings),
@@ -272,145 +280,111 @@ pub(crate) fn shown(run: &Run, step: usize) -> std::result::Result<serde_json::V
 
 /// A step of a run.
 struct Place<'a> {
-    run: &'a KeptRun,
-    from: &'a Checkpoint,
-    agent: Arc<str>,
+    run: KeptRun,
+    from: Checkpoint,
     /// The entry that follows it; `None` at the end.
-    after: Option<&'a Entry>,
+    after: Option<&'a PastEntry>,
     /// The model call that follows it, or else the last one.
-    #[cfg_attr(
-        not(feature = "inbox"),
-        expect(dead_code, reason = "the page asks for it")
-    )]
-    next: &'a Entry,
+    next: &'a PastEntry,
 }
 
 impl<'a> Place<'a> {
-    fn find(run: &'a Run, step: usize) -> std::result::Result<Self, NotRecorded> {
-        let id = || run.summary.id.to_string();
-        let mut roots = run.entries.iter();
-        let root = roots.find_map(|entry| match entry.content.kept.as_deref() {
-            Some(Kept::Run(kept)) => Some((entry, kept)),
-            _ => None,
-        });
-        let Some((root, kept)) = root else {
-            return Err(NotRecorded::NoContent { run: id() });
-        };
-        let is_model = |entry: &&Entry| matches!(entry.kind, EntryKind::Model { .. });
-        let calls: Vec<_> = run.entries.iter().filter(is_model).collect();
+    fn find(past: &'a Past, step: usize) -> std::result::Result<Self, NotRecorded> {
+        let (root, run) = past.root()?;
+        let calls: Vec<_> = past.entries.iter().filter(|call| call.is_model()).collect();
         let next = calls.get(step).or(calls.last()).copied().unwrap_or(root);
+        let is_running = |entry| NotRecorded::Running {
+            run: past.id.to_string(),
+            call: past.words(entry),
+        };
         let (from, after) = if step == 0 {
-            (&kept.before, Some(root))
+            (run.before.clone(), Some(root))
         } else if let Some(entry) = calls.get(step).copied() {
-            match entry.content.kept.as_deref() {
-                Some(Kept::Model {
-                    before: Some(before),
-                    ..
-                }) => (before, Some(entry)),
-                _ if entry.end.is_none() => {
-                    return Err(NotRecorded::Running {
-                        run: id(),
-                        call: not_recorded::call(run, entry),
-                    });
-                }
-                _ => {
+            let before = match past.known(entry)? {
+                Known::Kept(kept) => match &*kept {
+                    Kept::Model { before, .. } => before.clone(),
+                    _ => None,
+                },
+                Known::Hidden(before) => before,
+                Known::Nothing => None,
+            };
+            match before {
+                Some(before) => (before, Some(entry)),
+                None if entry.end.is_none() => return Err(is_running(entry)),
+                None => {
                     return Err(NotRecorded::LeftOut {
-                        run: id(),
-                        call: not_recorded::call(run, entry),
+                        run: past.id.to_string(),
+                        call: past.words(entry),
                     });
                 }
             }
         } else if step > calls.len() {
             return Err(NotRecorded::NoStep {
-                run: id(),
+                run: past.id.to_string(),
                 step,
                 last: calls.len(),
             });
-        } else if let Some(after) = &kept.after {
-            (after, None)
+        } else if let Some(after) = &run.after {
+            (after.clone(), None)
         } else {
-            return Err(NotRecorded::Running {
-                run: id(),
-                call: not_recorded::call(run, root),
-            });
+            return Err(is_running(root));
         };
         Ok(Self {
-            run: kept,
+            run,
             from,
-            agent: agent_of(run, next),
             after,
             next,
         })
     }
 }
 
-/// Returns the path of the agent of an entry.
-fn agent_of(run: &Run, entry: &Entry) -> Arc<str> {
-    let agent = run.entries.get(entry.agent as usize);
-    match agent.map(|agent| &agent.kind) {
-        Some(EntryKind::Agent { path, .. }) => path.clone(),
-        _ => run.summary.agent.clone(),
-    }
-}
-
 /// Returns the calls that have reached their tools and are not in the conversation at the step,
 /// also those of the runs that went on with this one after it had waited for answers.
-fn made_after(store: &Store, run: &Run, step: Option<&Entry>) -> Vec<Made> {
+fn made_after(
+    past: &Past,
+    later: &[Past],
+    step: Option<&PastEntry>,
+) -> std::result::Result<Vec<Made>, NotRecorded> {
     // A call that ran beside the step has no result there.
-    let is_after = |entry: &&Entry| {
+    let is_after = |entry: &&PastEntry| {
         step.is_some_and(|step| entry.n > step.n || entry.end.is_none_or(|end| end > step.at))
     };
-    let after = run.entries.iter().filter(is_after);
-    let mut calls: Vec<_> = after.filter_map(|entry| made(run, entry)).collect();
-    let mut last = run;
-    while let Some(next) = goes_on(store, last) {
-        calls.extend(next.entries.iter().filter_map(|entry| made(next, entry)));
-        last = next;
+    let mut calls = Vec::new();
+    for entry in past.entries.iter().filter(is_after) {
+        calls.extend(made(past, entry)?);
     }
-    calls
-}
-
-/// Returns the run that went on with this one: it has made a call that waits here.
-fn goes_on<'a>(store: &'a Store, run: &Run) -> Option<&'a Run> {
-    let waiting = run.entries.iter().filter(|entry| waited(entry));
-    let waiting: Vec<_> = waiting.filter_map(|entry| entry.call.as_ref()).collect();
-    if waiting.is_empty() {
-        return None;
+    for run in later {
+        for entry in &run.entries {
+            calls.extend(made(run, entry)?);
+        }
     }
-    let later = store.runs.range(run.summary.number + 1..);
-    let mut later = later.map(|(_, run)| run);
-    // A fork has made the call for itself.
-    later.find(|run| {
-        let is_fork = run.summary.fork_of.is_some();
-        !is_fork && waiting.iter().any(|call| run.tools.contains_key(*call))
-    })
-}
-
-/// Returns whether a call was interrupted by a question.
-fn waited(entry: &Entry) -> bool {
-    matches!(&entry.kind, EntryKind::Tool { end, .. }
-        if end.error == Some(ErrorKind::Interrupted.code()))
+    Ok(calls)
 }
 
 /// Returns a call of a tool that was made, or answered as one that was.
-fn made(run: &Run, entry: &Entry) -> Option<Made> {
-    let EntryKind::Tool { end, .. } = &entry.kind else {
-        return None;
+fn made(past: &Past, entry: &PastEntry) -> std::result::Result<Option<Made>, NotRecorded> {
+    let PastKind::Tool { attempts, .. } = &entry.kind else {
+        return Ok(None);
     };
-    let Some(Kept::Tool { call, arguments }) = entry.content.kept.as_deref() else {
-        return None;
+    let Known::Kept(kept) = past.known(entry)? else {
+        return Ok(None);
     };
-    let result = call.result.clone()?;
+    let Kept::Tool { call, arguments } = &*kept else {
+        return Ok(None);
+    };
+    let Some(result) = call.result.clone() else {
+        return Ok(None);
+    };
     let is_made = match &result {
-        Ok(response) => !end.attempts.is_empty() || response.origin() == Origin::Service,
-        Err(error) => !end.attempts.is_empty() && error.kind() != ErrorKind::Interrupted,
+        Ok(response) => !attempts.is_empty() || response.origin() == Origin::Service,
+        Err(error) => !attempts.is_empty() && error.kind() != ErrorKind::Interrupted,
     };
-    is_made.then(|| Made {
-        agent: agent_of(run, entry),
+    Ok(is_made.then(|| Made {
+        agent: past.agent_of(entry),
         name: call.request.name().into(),
         arguments: arguments.clone(),
         result,
-    })
+    }))
 }
 
 impl Record {

@@ -1,12 +1,11 @@
 //! The data that marks the run of a fork, and its conversation.
 
-use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tower_agent::error::{Error, ErrorKind, Result};
-use tower_agent::{ModelRequest, Request, RunContext};
+use tower_agent::{ModelRequest, Request, RunContext, Settings};
 
 /// The key of the mark in a fork's conversation, which tells it from one of a user.
 pub(crate) const MARK: &str = "tower_agent_console.fork";
@@ -17,6 +16,7 @@ pub(crate) struct ForkOf {
     pub(crate) run: Arc<str>,
     pub(crate) step: usize,
 }
+
 /// Given to the run of a fork, whose tools are guarded.
 #[derive(Clone)]
 pub(crate) struct Forked {
@@ -27,33 +27,41 @@ pub(crate) struct Forked {
 }
 
 /// The changes of model calls, each for those of one agent.
-#[derive(Clone, Default)]
-pub(crate) struct Edits(Vec<(Arc<str>, Arc<Edit>)>);
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Edits(Vec<(Arc<str>, Edit)>);
 
-type Edit = dyn Fn(&mut ModelRequest) + Send + Sync;
+/// A change of model calls.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Edit {
+    Instructions(Arc<str>),
+    /// What is set in these, in place of the agent's own.
+    Settings(Box<Settings>),
+    /// These alone.
+    AllSettings(Box<Settings>),
+}
 
 impl Edits {
     /// Adds a change of the model calls of an agent, named by its path.
-    pub(crate) fn add(
-        &mut self,
-        agent: Arc<str>,
-        edit: impl Fn(&mut ModelRequest) + Send + Sync + 'static,
-    ) {
-        self.0.push((agent, Arc::new(edit)));
+    pub(crate) fn add(&mut self, agent: Arc<str>, edit: Edit) {
+        self.0.push((agent, edit));
     }
 
     pub(crate) fn apply(&self, request: &mut ModelRequest) {
         for (agent, edit) in &self.0 {
-            if **agent == *request.context().path() {
-                edit(request);
+            if **agent != *request.context().path() {
+                continue;
+            }
+            match edit {
+                Edit::Instructions(text) => request.set_instructions(Some(text.clone())),
+                Edit::Settings(settings) => {
+                    let all = (**settings).clone().or(request.settings());
+                    *request.settings_mut() = all;
+                }
+                Edit::AllSettings(settings) => {
+                    request.settings_mut().clone_from(settings);
+                }
             }
         }
-    }
-}
-
-impl fmt::Debug for Edits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Edits({})", self.0.len())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Whole calls, kept in memory beside their texts: what a recording and a fork are made of.
 //!
 //! They share their messages with the run, so that a call takes no more than what is new in it.
-//! Nothing of this is shown, and nothing of it is stored.
+//! Nothing of this is shown.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -20,10 +20,6 @@ use crate::lock::lock;
 
 /// A call with its request and its result.
 #[derive(Debug)]
-#[cfg_attr(
-    not(feature = "recording"),
-    expect(dead_code, reason = "a recording alone needs all of it")
-)]
 pub(crate) struct KeptCall<R: Request> {
     /// Its [path](RunContext::call_path) in the run.
     pub(crate) path: String,

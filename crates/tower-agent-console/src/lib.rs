@@ -59,17 +59,21 @@
 //! [`Console::fork`] goes on from any step of a run, with other messages, instructions or settings:
 //! tools that change something are answered from the record, and an operator is asked about what
 //! the run has not called. [`Console::recording`], with the feature `recording`, makes a test of a
-//! run. Both need [content](Console::record_content), and are made of what memory has whole: of the
-//! latest runs of this process, of which nothing was left out.
+//! run. Both need [content](Console::record_content), and whole calls, of which nothing was left
+//! out: in memory, or in the database, also of a process before. A database has the conversation
+//! before each model call, what was called and what came of it, each message once. It has no code:
+//! the tools that came with a run's request are declared in its forks and refuse, and a run that
+//! came with an answer format is forked from memory alone. Calls of which a redaction hides a part
+//! are not stored whole; a fork asks an operator about such a call of a tool.
 //!
 //! # What is kept, and who sees it
 //!
 //! In memory, [1,000 runs](Console::max_runs) in [64 MiB](Console::max_bytes), for [as long as
 //! there is room](Console::max_age); the oldest go first. In a [database](Console::stored_in), of
 //! SQLite or PostgreSQL, the runs that have ended outlive the process, and processes with the same
-//! one see each other's. It has what the memory has, and nothing else: the first five rows below,
-//! users in the clear and not as hashes. It is not encrypted. The questions, and who has answered
-//! or deleted what, are not in it.
+//! one see each other's. It has what the memory has, and nothing else: of the rows below what is
+//! kept of runs, users in the clear and not as hashes. It is not encrypted. The questions, and who
+//! has answered or deleted what, are not in it.
 //!
 //! [`delete_user`](Console::delete_user) and [`export_user`](Console::export_user) are for a
 //! person's data, in memory and in the database.
@@ -88,7 +92,7 @@
 //! | the questions that wait, with what is asked about and whose conversation it is | not here | operators with the [role](Operator::answers_as) of the question |
 //! | who has answered which question, or forked, resumed, saved, exported or deleted which runs, when, with which result | the last 10,000 in memory, and each as a line of the program's log | every operator |
 //! | an export: all of the above of one run, or of all of a user's | not here | operators who [manage data](Operator::manages_data), each row as far as they see it |
-//! | calls as a whole, with settings, declarations of tools, metadata, media and parts that are a provider's own | with `record_content`, in memory alone | in a [recording](Console::recording) and at the step of a [fork](Fork): operators who see content, and for a fork have the [role](Fork::ROLE) |
+//! | calls as a whole, with settings, declarations of tools, metadata, media and parts that are a provider's own | with `record_content`, the parts of it that a redaction hides in memory alone | in a [recording](Console::recording) and at the step of a [fork](Fork): operators who see content, and for a fork have the [role](Fork::ROLE) |
 //! | state, private state, extensions, headers, keys, sealed values | never | nobody |
 //! | metadata, bytes and addresses of media, parts that are a provider's own, otherwise | never | nobody |
 //!
@@ -159,10 +163,12 @@ mod lock;
 mod not_recorded;
 mod note;
 mod operator;
+mod past;
 mod record;
 #[cfg(feature = "recording")]
 mod recording;
 mod run;
+mod saved;
 mod service;
 mod store;
 mod stored;

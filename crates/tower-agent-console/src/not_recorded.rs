@@ -1,14 +1,9 @@
-use crate::record::{Entry, EntryKind, Run};
-
 /// The error of a run whose texts are not there, or not whole: it can be neither saved nor forked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotRecorded {
     /// There is no such run.
-    #[error(
-        "the console has no run `{run}` in memory, where what a fork and a recording are made of is \
-         kept: of the latest runs of this process"
-    )]
+    #[error("the console has no run `{run}`")]
     UnknownRun {
         /// The id of the run.
         run: String,
@@ -52,6 +47,23 @@ pub enum NotRecorded {
         /// The call.
         call: String,
     },
+    /// The run came with an answer format, which is code and in no database.
+    #[error(
+        "the run `{run}` came with an answer format, which is code and in no database: it can be \
+         forked while it is in the memory of its process"
+    )]
+    OfCode {
+        /// The id of the run.
+        run: String,
+    },
+    /// The database does not answer, or what it has cannot be read.
+    #[error("the run `{run}` cannot be read from the database: {reason}")]
+    NotRead {
+        /// The id of the run.
+        run: String,
+        /// The reason.
+        reason: String,
+    },
     /// The run has no such step.
     #[error("the run `{run}` has no step {step}: its last one is {last}")]
     NoStep {
@@ -72,18 +84,4 @@ pub enum NotRecorded {
         /// The reason.
         reason: String,
     },
-}
-
-/// Returns a call in words, as the page shows it.
-pub(crate) fn call(run: &Run, entry: &Entry) -> String {
-    let what = match &entry.kind {
-        EntryKind::Model { .. } => "model call".to_owned(),
-        EntryKind::Tool { name, .. } => format!("call of `{name}`"),
-        _ => "agent".to_owned(),
-    };
-    let agent = run.entries.get(entry.agent as usize);
-    match agent.map(|agent| &agent.kind) {
-        Some(EntryKind::Agent { path, .. }) => format!("entry {} ({what} at `{path}`)", entry.n),
-        _ => format!("entry {} ({what})", entry.n),
-    }
 }

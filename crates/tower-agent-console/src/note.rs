@@ -27,7 +27,7 @@ pub(crate) enum What {
         user: Option<Arc<str>>,
         conversation: Option<Arc<str>>,
         fork_of: Option<ForkOf>,
-        kept: Option<Box<Kept>>,
+        kept: Option<Arc<Kept>>,
     },
     /// It has ended, and its conversation is this.
     Left {
@@ -69,7 +69,7 @@ pub(crate) struct Ended {
     pub(crate) is_error: bool,
     pub(crate) answered_by: Vec<String>,
     pub(crate) output: Option<Box<str>>,
-    pub(crate) kept: Option<Box<Kept>>,
+    pub(crate) kept: Option<Arc<Kept>>,
 }
 
 impl Note {

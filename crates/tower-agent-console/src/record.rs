@@ -12,6 +12,7 @@ use tower_agent::stream::{CallbackDecision, FieldChange, NextAttempt, PromptPart
 
 use crate::forked::ForkOf;
 use crate::kept::Kept;
+use crate::saved::Said;
 
 /// Returns a time in microseconds since 1970.
 pub(crate) fn micros(time: SystemTime) -> u64 {
@@ -111,6 +112,8 @@ pub(crate) struct Run {
     pub(crate) content: usize,
     /// That of what is whole.
     pub(crate) kept: usize,
+    /// What the database has of what is whole.
+    pub(crate) said: Said,
     /// The entries of its agents, by the ids of their invocations.
     pub(crate) agents: HashMap<Arc<str>, u32>,
     /// The entries of the turns under way, by the entries of their agents.
@@ -178,7 +181,7 @@ impl<'a> From<&'a Entry> for ShownEntry<'a> {
 pub(crate) struct Content {
     pub(crate) input: Option<Box<str>>,
     pub(crate) output: Option<Box<str>>,
-    pub(crate) kept: Option<Box<Kept>>,
+    pub(crate) kept: Option<Arc<Kept>>,
 }
 
 impl Content {

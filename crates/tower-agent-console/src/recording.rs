@@ -5,8 +5,8 @@ use tower_agent::testing::recording::{CallStart, Recordable, RecordedCall, Recor
 
 use crate::console::Console;
 use crate::kept::{Kept, KeptCall};
-use crate::not_recorded::{self, NotRecorded};
-use crate::record::{Entry, EntryKind, Run};
+use crate::not_recorded::NotRecorded;
+use crate::past::{Known, Past, PastEntry, PastKind};
 
 impl Console {
     /// Returns a run, by the id that the page shows, as the text of a file that
@@ -29,7 +29,7 @@ impl Console {
     ///     .build()?;
     /// agent.run(AgentRequest::new("Hello.").with_run_id("r1")).await?;
     /// let path = std::env::temp_dir().join(format!("hello-{}.json", std::process::id()));
-    /// std::fs::write(&path, console.recording("r1")?)?;
+    /// std::fs::write(&path, console.recording("r1").await?)?;
     ///
     /// // In the test:
     /// let recording = Recording::replay(&path)?;
@@ -53,53 +53,54 @@ impl Console {
     /// Fails if a part of it is not there, not over or hidden by a redaction: there is no recording
     /// of half a run.
     #[cfg_attr(docsrs, doc(cfg(feature = "recording")))]
-    pub fn recording(&self, run: &str) -> Result<String, NotRecorded> {
-        let recording = self.with_run(run, |store, run| {
-            // What was never told of it cannot be missed by looking at the rest.
-            let is_whole = run.summary.left_out == 0 && run.left_out_before == store.left_out;
-            record(run, is_whole)
-        })?;
-        recording.text().map_err(|error| NotRecorded::Unwritten {
-            run: run.to_owned(),
-            call: "a call".to_owned(),
-            reason: error.to_string(),
-        })
+    pub async fn recording(&self, run: &str) -> Result<String, NotRecorded> {
+        let past = self.past(run).await?;
+        record(&past)?
+            .text()
+            .map_err(|error| NotRecorded::Unwritten {
+                run: run.to_owned(),
+                call: "a call".to_owned(),
+                reason: error.to_string(),
+            })
     }
 }
 
-fn record(run: &Run, is_whole: bool) -> Result<Recording, NotRecorded> {
-    let id = || run.summary.id.to_string();
-    let is_kept = run.entries.iter().any(|entry| entry.content.kept.is_some());
-    if !is_kept {
+fn record(past: &Past) -> Result<Recording, NotRecorded> {
+    let id = || past.id.to_string();
+    if !past.is_kept() {
         return Err(NotRecorded::NoContent { run: id() });
     }
-    let recording = Recording::record(format!("{}.json", run.summary.id));
-    for entry in &run.entries {
-        let name = || not_recorded::call(run, entry);
+    let recording = Recording::record(format!("{}.json", past.name));
+    for entry in &past.entries {
         let is_given = match &entry.kind {
-            EntryKind::Model { is_given, .. } | EntryKind::Tool { is_given, .. } => *is_given,
+            PastKind::Model { is_given } | PastKind::Tool { is_given, .. } => *is_given,
             _ => continue,
         };
         if entry.end.is_none() {
             return Err(NotRecorded::Running {
                 run: id(),
-                call: name(),
+                call: past.words(entry),
             });
         }
-        match entry.content.kept.as_deref() {
-            Some(Kept::Model { call, .. }) => add(&recording, run, entry, call)?,
-            Some(Kept::Tool { call, .. }) => add(&recording, run, entry, call)?,
+        let known = past.known(entry)?;
+        match &known {
+            Known::Kept(kept) => match &**kept {
+                Kept::Model { call, .. } => add(&recording, past, entry, call)?,
+                Kept::Tool { call, .. } => add(&recording, past, entry, call)?,
+                Kept::Run(_) => {}
+            },
+            Known::Hidden(_) => return Err(hidden(past, entry)),
             // It was answered outside the console, and will be in a replay.
-            _ if is_given && is_whole => {}
-            _ => {
+            Known::Nothing if is_given && past.is_whole => {}
+            Known::Nothing => {
                 return Err(NotRecorded::LeftOut {
                     run: id(),
-                    call: name(),
+                    call: past.words(entry),
                 });
             }
         }
     }
-    if !is_whole {
+    if !past.is_whole {
         return Err(NotRecorded::LeftOut {
             run: id(),
             call: "something".to_owned(),
@@ -108,24 +109,26 @@ fn record(run: &Run, is_whole: bool) -> Result<Recording, NotRecorded> {
     Ok(recording)
 }
 
+fn hidden(past: &Past, entry: &PastEntry) -> NotRecorded {
+    NotRecorded::Hidden {
+        run: past.id.to_string(),
+        call: past.words(entry),
+    }
+}
+
 fn add<R: Recordable>(
     recording: &Recording,
-    run: &Run,
-    entry: &Entry,
+    past: &Past,
+    entry: &PastEntry,
     kept: &KeptCall<R>,
 ) -> Result<(), NotRecorded> {
-    let id = || run.summary.id.to_string();
-    let name = || not_recorded::call(run, entry);
     let unwritten = |reason: String| NotRecorded::Unwritten {
-        run: id(),
-        call: name(),
+        run: past.id.to_string(),
+        call: past.words(entry),
         reason,
     };
     if kept.is_hidden {
-        return Err(NotRecorded::Hidden {
-            run: id(),
-            call: name(),
-        });
+        return Err(hidden(past, entry));
     }
     let data = kept.request.data();
     let data = data.map_err(|error| unwritten(error.to_string()))?;

@@ -17,6 +17,7 @@ use crate::note::{Call, Ended, What};
 use crate::record::{
     Attempt, CallOutcome, Content, Entry, EntryKind, Run, Status, Summary, micros,
 };
+use crate::saved::Said;
 
 /// The maximum number of entries of one run.
 const ENTRIES: usize = 50_000;
@@ -63,6 +64,7 @@ impl Run {
             bytes,
             content: 0,
             kept: 0,
+            said: Said::default(),
             agents: HashMap::new(),
             turns: HashMap::new(),
             calls: HashMap::new(),
@@ -101,17 +103,19 @@ impl Run {
                 self.summary.left_out += 1;
             }
         }
+        self.said = Said::default();
         self.bytes -= self.kept;
         self.content -= self.kept;
         self.kept = 0;
     }
 
     /// Keeps what is whole of an entry.
-    fn keep(&mut self, n: u32, kept: Option<Box<Kept>>) {
+    fn keep(&mut self, n: u32, kept: Option<Arc<Kept>>, version: u64) {
         let Some(entry) = self.entries.get_mut(n as usize) else {
             return;
         };
         entry.content.kept = kept;
+        entry.version = version;
         let len = entry.content.kept_len();
         self.kept += len;
         self.keeps(len);
@@ -436,13 +440,17 @@ impl Run {
                 self.summary.user = user;
                 self.summary.conversation = conversation;
                 self.summary.fork_of = fork_of;
-                self.keep(agent, kept);
+                self.keep(agent, kept, version);
             }
             What::Left { after } => {
                 let entry = self.entries.get_mut(agent as usize);
-                let kept = entry.and_then(|entry| entry.content.kept.as_deref_mut());
-                if let Some(Kept::Run(run)) = kept {
+                if let Some(entry) = entry
+                    && let Some(Kept::Run(run)) = entry.content.kept.as_deref()
+                {
+                    let mut run = run.clone();
                     run.after = Some(*after);
+                    entry.content.kept = Some(Arc::new(Kept::Run(run)));
+                    entry.version = version;
                 }
             }
             What::Begun {
@@ -547,7 +555,7 @@ impl Run {
         self.bytes += entry.kind.len();
         self.keeps(kept);
         if let Some(n) = n {
-            self.keep(n, ended.kept);
+            self.keep(n, ended.kept, version);
         }
     }
 }

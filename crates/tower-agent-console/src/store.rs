@@ -117,6 +117,12 @@ impl Store {
         selected
     }
 
+    /// Returns whether nothing of a run was left out: what was never told of it cannot be missed by
+    /// looking at the rest.
+    pub(crate) fn is_whole(&self, run: &Run) -> bool {
+        run.summary.left_out == 0 && run.left_out_before == self.left_out
+    }
+
     pub(crate) fn place(&self, run: &Summary) -> StoredPlace {
         StoredPlace {
             begun: run.begun,
@@ -137,10 +143,12 @@ impl Store {
         is_own.then_some(key.number)
     }
 
-    /// Returns the next run, behind this number, that is to be written.
-    pub(crate) fn unwritten(&self, after: u64) -> Option<&Run> {
-        let number = self.unwritten.range(after + 1..).next()?;
-        self.runs.get(number)
+    /// Returns the next run, behind this number, that is to be written, and whether it is whole.
+    pub(crate) fn unwritten(&mut self, after: u64) -> Option<(&mut Run, StoredKey, bool)> {
+        let number = *self.unwritten.range(after + 1..).next()?;
+        let key = self.key(number);
+        let is_whole = self.is_whole(self.runs.get(&number)?);
+        Some((self.runs.get_mut(&number)?, key, is_whole))
     }
 
     pub(crate) fn count_unwritten(&self) -> usize {

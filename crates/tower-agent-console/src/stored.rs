@@ -22,13 +22,21 @@ pub trait RunStore: Send + Sync + 'static {
     fn list<'a>(&'a self, query: &'a StoredQuery) -> BoxFuture<'a, Result<Vec<StoredHead>>>;
 
     /// Returns at most so many entries of a run, from this place on. Without `with_texts` no entry
-    /// has its texts. Nothing for a run that is not here.
+    /// has its texts, and none has a call as a whole. Nothing for a run that is not here.
     fn entries<'a>(
         &'a self,
         key: &'a StoredKey,
         from: u32,
         limit: u32,
         with_texts: bool,
+    ) -> BoxFuture<'a, Result<Vec<StoredEntry>>>;
+
+    /// The same, with the calls as a whole in place of the texts.
+    fn calls<'a>(
+        &'a self,
+        key: &'a StoredKey,
+        from: u32,
+        limit: u32,
     ) -> BoxFuture<'a, Result<Vec<StoredEntry>>>;
 
     /// Returns the numbers of a console's runs, from this one on, in any order.
@@ -89,8 +97,13 @@ pub struct StoredHead {
 pub struct StoredEntry {
     /// What it was, as a JSON object without content.
     pub entry: String,
+    /// The id of the call of a tool that it is.
+    pub call: Option<String>,
     /// Its texts as a JSON object, if they are recorded.
     pub texts: Option<String>,
+    /// The call as a whole as a JSON object, if it is recorded: what forks and recordings are made
+    /// of.
+    pub whole: Option<String>,
 }
 
 /// The runs that a [`RunStore`] is asked for: those that have all that is set.
@@ -106,6 +119,8 @@ pub struct StoredQuery {
     pub status: Option<String>,
     /// The user.
     pub user: Option<String>,
+    /// The id of a call of a tool that was made in it.
+    pub call: Option<String>,
     /// Only what comes behind this place in the list.
     pub before: Option<StoredPlace>,
     /// The maximum number of runs.
@@ -138,7 +153,8 @@ impl StoredRun {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let of = |entry: &StoredEntry| {
-            entry.entry.len() + entry.texts.as_ref().map_or(0, |texts| texts.len())
+            let more = [&entry.texts, &entry.whole].into_iter().flatten();
+            entry.entry.len() + more.map(String::len).sum::<usize>()
         };
         let entries: usize = self.entries.iter().map(of).sum();
         (self.head.summary.len() + entries) as u64

@@ -193,7 +193,7 @@ impl Seen for AgentRequest {
                 user: watch.user(context).or_else(|| forked?.user.clone()),
                 conversation: conversation.map(|id| id.as_str().into()),
                 fork_of: forked.map(|forked| forked.origin.clone()),
-                kept: kept.map(Box::new),
+                kept: kept.map(Arc::new),
             };
             watch.tell(context.run_id().into(), invocation.id.clone(), what);
         }
@@ -516,7 +516,7 @@ impl<R: Seen> OpenCall<R> {
             end.answered_by = self.context.answered_by();
         }
         if let Some(kept) = self.kept.take() {
-            end.kept = kept.close(result, &end.attempts).map(Box::new);
+            end.kept = kept.close(result, &end.attempts).map(Arc::new);
         }
         let number = self.number;
         let what = What::Ended { number, end };

@@ -74,6 +74,8 @@ pub struct UserWatchedRun {
     pub entries: Vec<Json>,
     /// The texts of its entries, as far as they were recorded.
     pub texts: Vec<Json>,
+    /// Its calls as a whole, as far as they were recorded.
+    pub calls: Vec<Json>,
 }
 
 const RUNS: &str = "\
@@ -98,6 +100,10 @@ const ENTRIES: &str =
 
 const TEXTS: &str = "\
     SELECT texts FROM tower_agent_console_entries WHERE run = $1 AND texts IS NOT NULL \
+    ORDER BY position";
+
+const CALLS: &str = "\
+    SELECT whole FROM tower_agent_console_entries WHERE run = $1 AND whole IS NOT NULL \
     ORDER BY position";
 
 const DELETE_SESSIONS: &str = "DELETE FROM tower_agent_conversations WHERE owner = $1";
@@ -174,6 +180,7 @@ async fn watched(database: &impl Sql, user: &str) -> Result<Vec<UserWatchedRun>,
             summary: json(row.text("summary")?)?,
             entries: column(database.read(ENTRIES, &[id.into()]).await?, "entry")?,
             texts: column(database.read(TEXTS, &[id.into()]).await?, "texts")?,
+            calls: column(database.read(CALLS, &[id.into()]).await?, "whole")?,
         });
     }
     Ok(watched)

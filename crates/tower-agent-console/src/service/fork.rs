@@ -50,7 +50,7 @@ pub(super) async fn step(
     may_fork(operator)?;
     let step = step.parse().map_err(|_| Refusal::not_found())?;
     is_here(console, run).await?;
-    Ok(reply::json(&console.step(run, step)?))
+    Ok(reply::json(&console.step(run, step).await?))
 }
 
 /// Begins a fork, and writes down who has.
@@ -128,7 +128,7 @@ where
     let step = step.parse().map_err(|_| Refusal::not_found())?;
     let changes = read(parts, body).await?;
     is_here(console, run).await?;
-    let mut fork = console.fork(run, step)?;
+    let mut fork = console.fork(run, step).await?;
     let agent = console.inner.agent_named(fork.agent_name());
     let agent = agent.ok_or_else(|| {
         let why = "the console was not given the agent of this run: see `Console::agent`";
@@ -141,7 +141,7 @@ where
         fork = fork.instructions(instructions);
     }
     if let Some(settings) = changes.settings {
-        fork = fork.settings(move |all| *all = settings.clone());
+        fork = fork.all_settings(settings);
     }
     if let Some(model) = changes.model {
         fork = fork.model(model);

@@ -45,5 +45,5 @@ async fn save(console: &Console, operator: &Operator, run: &str) -> Result<Strin
     if matches!(console.inner.find(run).await?, Found::Nowhere) {
         return Err(Refusal::not_found());
     }
-    Ok(console.recording(run)?)
+    Ok(console.recording(run).await?)
 }

@@ -11,7 +11,7 @@ use tower_agent::message::{ToolCall, ToolResult};
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Effect, ErrorKind, Message, ModelRequest,
-    ModelResponse, Part, Resolution, Role, Tool, ToolResponse,
+    ModelResponse, Part, Resolution, Role, Settings, Tool, ToolResponse,
 };
 use tower_agent_agui::conversations::{
     ConversationKey, ConversationStore, MemoryConversations, SessionLayer,
@@ -123,10 +123,10 @@ async fn from_each_step_an_unchanged_fork_ends_as_the_run_did_and_changes_nothin
     let original = agent.run(named("Shop.", "r")).await.unwrap();
     let looked = shop.count("look");
     for step in 0..4 {
-        let fork = console.fork("r", step).unwrap();
+        let fork = console.fork("r", step).await.unwrap();
         let again = agent.run(fork).await.unwrap();
         assert_eq!(transcript(&again), transcript(&original), "step {step}");
-        let streamed = console.fork("r", step).unwrap();
+        let streamed = console.fork("r", step).await.unwrap();
         let again = agent.stream(streamed).response().await.unwrap();
         assert_eq!(transcript(&again), transcript(&original), "step {step}");
         // The messages before the step are those of the run, ids included.
@@ -145,10 +145,10 @@ async fn from_each_step_an_unchanged_fork_ends_as_the_run_did_and_changes_nothin
     assert_eq!((shop.count("mark"), shop.count("pay")), (2, 1));
 
     // From the end it goes on with a message.
-    let fork = console.fork("r", 4).unwrap().message("And again.");
+    let fork = console.fork("r", 4).await.unwrap().message("And again.");
     let response = agent.run(fork).await.unwrap();
     assert!(response.messages().len() > original.messages().len());
-    let error = console.fork("r", 5).unwrap_err();
+    let error = console.fork("r", 5).await.unwrap_err();
     let expected = NotRecorded::NoStep {
         run: "r".into(),
         step: 5,
@@ -176,7 +176,7 @@ async fn a_call_that_the_run_has_not_made_waits_for_an_operator() {
     .build()
     .unwrap();
     for (is_approved, paid) in [(false, 1), (true, 2)] {
-        let fork = console.fork("r", 0).unwrap();
+        let fork = console.fork("r", 0).await.unwrap();
         let waits = pays_more.run(fork.clone()).await.unwrap();
         let [question] = waits.interrupts() else {
             panic!("one question: {:?}", waits.interrupts());
@@ -203,7 +203,10 @@ async fn a_call_that_the_run_has_not_made_waits_for_an_operator() {
     .global_callbacks(console.watch())
     .build()
     .unwrap();
-    let waits = pays_twice.run(console.fork("r", 0).unwrap()).await.unwrap();
+    let waits = pays_twice
+        .run(console.fork("r", 0).await.unwrap())
+        .await
+        .unwrap();
     assert_eq!(waits.interrupts().len(), 1);
     assert_eq!(shop.count("pay"), 2);
 }
@@ -220,7 +223,10 @@ async fn a_fork_is_not_resumed_without_its_guard() {
         .global_callbacks(console.watch())
         .build()
         .unwrap();
-    let waits = other.run(console.fork("r", 0).unwrap()).await.unwrap();
+    let waits = other
+        .run(console.fork("r", 0).await.unwrap())
+        .await
+        .unwrap();
     // As another process would, which has stored it.
     let stored = serde_json::to_string(&waits.checkpoint()).unwrap();
     let checkpoint = serde_json::from_str(&stored).unwrap();
@@ -255,7 +261,7 @@ async fn what_was_approved_is_asked_again() {
     // Of both runs, the one that has waited and the one that has gone on, from each step.
     for (run, steps) in [("r1", 0..3), ("r2", 0..1)] {
         for step in steps {
-            let fork = console.fork(run, step).unwrap();
+            let fork = console.fork(run, step).await.unwrap();
             let waits = agent.run(fork.clone()).await.unwrap();
             assert_eq!(waits.interrupts().len(), 1, "{run} from {step}");
             assert_eq!(waits.interrupts()[0].reason, "tool_call");
@@ -271,7 +277,7 @@ async fn what_was_approved_is_asked_again() {
         }
     }
     // Approved with other arguments, it is another call.
-    let fork = console.fork("r1", 0).unwrap();
+    let fork = console.fork("r1", 0).await.unwrap();
     let waits = agent.run(fork.clone()).await.unwrap();
     let edit = json!({ "approved": true, "editedArgs": { "value": 7 } });
     let edit = Resolution::resolved(&waits.interrupts()[0].id, edit);
@@ -298,7 +304,10 @@ async fn callbacks_are_asked_and_change_an_answer_once() {
         .build()
         .unwrap();
     let original = agent.run(named("Shop.", "r")).await.unwrap();
-    let again = agent.run(console.fork("r", 0).unwrap()).await.unwrap();
+    let again = agent
+        .run(console.fork("r", 0).await.unwrap())
+        .await
+        .unwrap();
     assert_eq!(transcript(&again), transcript(&original));
     assert_eq!(shop.count("pay"), 1);
 }
@@ -368,13 +377,13 @@ async fn agents_as_tools_and_teams_are_forked_inside_too() {
         let original = agent.run(named("Go.", "r")).await.unwrap();
         let made = (shop.count("mark"), shop.count("pay"));
         assert_eq!(made.1, before.1 + 1, "{kind}");
-        let steps = (0..)
-            .take_while(|step| console.fork("r", *step).is_ok())
-            .count()
-            - 1;
+        let mut steps = 0;
+        while console.fork("r", steps + 1).await.is_ok() {
+            steps += 1;
+        }
         assert!(steps >= 3, "{kind} has {steps} steps");
         for step in 0..steps {
-            let fork = console.fork("r", step).unwrap();
+            let fork = console.fork("r", step).await.unwrap();
             let again = agent.run(fork).await.unwrap();
             assert_eq!(again.interrupts(), [], "{kind} from {step}");
             assert_eq!(
@@ -418,8 +427,11 @@ async fn edits_are_seen_by_the_agent_and_by_the_console_and_are_inherited() {
         .build()
         .unwrap();
     agent.run(named("The sky?", "r")).await.unwrap();
+    let mut cold = Settings::default();
+    cold.temperature = Some(0.0);
     let fork = console
         .fork("r", 0)
+        .await
         .unwrap()
         .messages(|messages| {
             let sea = Message::new(Role::User, [Part::from_text("The sea?")]);
@@ -431,10 +443,10 @@ async fn edits_are_seen_by_the_agent_and_by_the_console_and_are_inherited() {
         })
         .instructions("It is day.")
         .model("larger")
-        .settings(|settings| settings.temperature = Some(0.0));
+        .settings(cold);
     let id = fork.run_id().to_owned();
     agent.run(fork).await.unwrap();
-    let again = console.fork(&id, 1).unwrap().message("And now?");
+    let again = console.fork(&id, 1).await.unwrap().message("And now?");
     let second = again.run_id().to_owned();
     assert!(second.starts_with("r-fork-") && second.matches("-fork-").count() == 1);
     agent.run(again).await.unwrap();
@@ -473,16 +485,16 @@ async fn two_forks_at_once_and_a_fork_of_a_fork_share_nothing() {
     let shop = Shop::default();
     let agent = shopper(&console, &shop);
     let original = agent.run(named("Shop.", "r")).await.unwrap();
-    let fork = || agent.run(console.fork("r", 1).unwrap());
+    let fork = async || agent.run(console.fork("r", 1).await.unwrap()).await;
     let (one, other) = futures::join!(fork(), fork());
     assert_eq!(transcript(&one.unwrap()), transcript(&original));
     assert_eq!(transcript(&other.unwrap()), transcript(&original));
 
-    let first = console.fork("r", 1).unwrap();
+    let first = console.fork("r", 1).await.unwrap();
     let id = first.run_id().to_owned();
     agent.run(first).await.unwrap();
     for step in 0..3 {
-        let second = console.fork(&id, step).unwrap();
+        let second = console.fork(&id, step).await.unwrap();
         let again = agent.run(second).await.unwrap();
         assert_eq!(transcript(&again), transcript(&original), "step {step}");
     }
@@ -497,7 +509,7 @@ async fn a_fork_whose_stream_is_dropped_goes_on_where_it_was() {
     let original = agent.run(named("Shop.", "r")).await.unwrap();
     // However much of it was read.
     for read in [1, 6, 12, 18, 24] {
-        let fork = console.fork("r", 0).unwrap();
+        let fork = console.fork("r", 0).await.unwrap();
         let mut stream = agent.stream(fork.clone());
         for _ in 0..read {
             stream.next().await;
@@ -517,9 +529,9 @@ async fn without_content_there_is_nothing_to_fork() {
     let shop = Shop::default();
     let agent = shopper(&console, &shop);
     agent.run(named("Shop.", "r")).await.unwrap();
-    let error = console.fork("r", 0).unwrap_err();
+    let error = console.fork("r", 0).await.unwrap_err();
     assert_eq!(error, NotRecorded::NoContent { run: "r".into() });
-    let error = console.fork("other", 0).unwrap_err();
+    let error = console.fork("other", 0).await.unwrap_err();
     assert!(matches!(error, NotRecorded::UnknownRun { .. }), "{error}");
 }
 
@@ -535,11 +547,18 @@ async fn the_stored_conversation_of_the_origin_is_not_touched() {
     sessions.clone().oneshot(request).await.unwrap();
     let before = store.load(&key, 0).await.unwrap();
 
-    let fork = console.fork("r", 1).unwrap().message("Something else.");
+    let fork = console
+        .fork("r", 1)
+        .await
+        .unwrap()
+        .message("Something else.");
     let mut stream = agent.stream(fork);
     stream.next().await;
     drop(stream);
-    agent.run(console.fork("r", 2).unwrap()).await.unwrap();
+    agent
+        .run(console.fork("r", 2).await.unwrap())
+        .await
+        .unwrap();
     assert_eq!(store.load(&key, 0).await.unwrap(), before);
     assert_eq!(store.len(), 1, "a fork is stored nowhere by itself");
     // Both go on.
@@ -555,8 +574,11 @@ async fn a_fork_is_part_of_the_data_of_the_user_whose_words_it_has() {
     let agent = shopper(&console, &shop);
     let request = named("Shop.", "r").with_extension(User("ada"));
     agent.run(request).await.unwrap();
-    agent.run(console.fork("r", 1).unwrap()).await.unwrap();
+    agent
+        .run(console.fork("r", 1).await.unwrap())
+        .await
+        .unwrap();
     assert_eq!(console.export_user("ada").await.unwrap().len(), 2);
     assert_eq!(console.delete_user("ada").await.unwrap(), 2);
-    assert!(console.fork("r", 0).is_err());
+    assert!(console.fork("r", 0).await.is_err());
 }

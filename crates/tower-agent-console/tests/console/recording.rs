@@ -104,7 +104,7 @@ async fn a_run_that_was_watched_is_replayed_in_a_test() {
             agent.run(request().with_run_id("run")).await.unwrap()
         };
         let id = if is_streamed { "streamed" } else { "run" };
-        let text = console.recording(id).unwrap();
+        let text = console.recording(id).await.unwrap();
         let made = calls.load(Ordering::Relaxed);
 
         let path = file(&format!("sums-{is_streamed}"), &text);
@@ -145,7 +145,7 @@ async fn a_run_that_failed_is_replayed_to_the_same_error() {
     ]);
     let error = build(model, console.watch()).run("Go.").await.unwrap_err();
     let id = runs(&service(&console)).await[0]["id"].clone();
-    let text = console.recording(id.as_str().unwrap()).unwrap();
+    let text = console.recording(id.as_str().unwrap()).await.unwrap();
 
     let recording = Recording::replay(file("failed", &text)).unwrap();
     let agent = build(ScriptedModel::new([]), replay(&recording));
@@ -169,20 +169,20 @@ async fn half_a_run_is_refused_by_name() {
     let id = "r".to_owned();
     agent(&console, answers()).run(hi()).await.unwrap();
     assert_eq!(
-        console.recording("nobody").unwrap_err(),
+        console.recording("nobody").await.unwrap_err(),
         NotRecorded::UnknownRun {
             run: "nobody".into()
         }
     );
     assert_eq!(
-        console.recording("r").unwrap_err(),
+        console.recording("r").await.unwrap_err(),
         NotRecorded::NoContent { run: id.clone() }
     );
 
     let console = Console::new().record_content().max_bytes(4096);
     agent(&console, answers()).run(hi()).await.unwrap();
     assert_eq!(
-        console.recording("r").unwrap_err(),
+        console.recording("r").await.unwrap_err(),
         NotRecorded::NoContent { run: id }
     );
 
@@ -191,11 +191,12 @@ async fn half_a_run_is_refused_by_name() {
     let run = tokio::spawn(agent.run(hi()));
     while console
         .recording("r")
+        .await
         .is_err_and(|error| matches!(error, NotRecorded::UnknownRun { .. }))
     {
         tokio::task::yield_now().await;
     }
-    let error = console.recording("r").unwrap_err();
+    let error = console.recording("r").await.unwrap_err();
     assert!(
         matches!(
             error,
@@ -206,7 +207,7 @@ async fn half_a_run_is_refused_by_name() {
     run.abort();
     drop(run.await);
     assert!(
-        console.recording("r").is_ok(),
+        console.recording("r").await.is_ok(),
         "a call that was dropped is part of it"
     );
 }
@@ -224,7 +225,7 @@ async fn what_a_redaction_hides_is_in_no_recording() {
     let jo = |id| AgentRequest::new("I am jo@example.com.").with_run_id(id);
     let redacted = build(emails().redact_input());
     redacted.run(jo("redacted")).await.unwrap();
-    match console.recording("redacted") {
+    match console.recording("redacted").await {
         // Hidden before the console has seen it.
         Ok(text) => assert!(!text.contains("jo@example.com"), "{text}"),
         Err(error) => assert!(matches!(error, NotRecorded::Hidden { .. }), "{error}"),
@@ -237,7 +238,7 @@ async fn what_a_redaction_hides_is_in_no_recording() {
         .build()
         .unwrap();
     agent.run(jo("hidden")).await.unwrap();
-    let error = console.recording("hidden").unwrap_err();
+    let error = console.recording("hidden").await.unwrap_err();
     assert!(matches!(error, NotRecorded::Hidden { .. }), "{error}");
     assert!(error.to_string().contains("model call"), "{error}");
 }
@@ -255,7 +256,7 @@ async fn who_takes_a_recording_sees_content_and_is_written_down() {
     let path = format!("/api/runs/{id}/recording");
     let (status, text) = get(&sam, &path).await;
     assert_eq!(status, 200);
-    assert_eq!(text, console.recording(&id).unwrap());
+    assert_eq!(text, console.recording(&id).await.unwrap());
     assert_eq!(get(&sam, "/api/runs/other/recording").await.0, 404);
     let reader = service_for(&console, || Operator::new("rea"));
     assert_eq!(get(&reader, &path).await.0, 403);

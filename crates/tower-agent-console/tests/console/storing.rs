@@ -96,6 +96,15 @@ impl RunStore for Shelf {
         })
     }
 
+    fn calls<'a>(
+        &'a self,
+        key: &'a StoredKey,
+        from: u32,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<StoredEntry>>> {
+        self.entries(key, from, limit, false)
+    }
+
     fn numbers<'a>(&'a self, console: &'a str, from: u64) -> BoxFuture<'a, Result<Vec<u64>>> {
         self.does(move |runs| {
             let keys = runs.iter().map(|run| &run.head.key);

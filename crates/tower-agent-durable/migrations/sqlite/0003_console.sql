@@ -30,9 +30,14 @@ CREATE INDEX tower_agent_console_runs_ended ON tower_agent_console_runs (ended);
 CREATE TABLE tower_agent_console_entries (
     run INTEGER NOT NULL REFERENCES tower_agent_console_runs (row_id) ON DELETE CASCADE,
     position INTEGER NOT NULL,
+    -- The id of the call of a tool that it is; NULL for others.
+    call TEXT,
     -- As JSON, without content.
     entry TEXT NOT NULL,
     -- As JSON; NULL where none are recorded.
     texts TEXT,
+    -- The call as a whole, as JSON; NULL where none is recorded.
+    whole TEXT,
     PRIMARY KEY (run, position)
 );
+CREATE INDEX tower_agent_console_entries_of_call ON tower_agent_console_entries (call) WHERE call IS NOT NULL;

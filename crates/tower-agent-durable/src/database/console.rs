@@ -23,29 +23,35 @@ const INSERT: &str = "\
     (console, number, id, agent, name, status, owner, begun, ended, bytes, summary) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING row_id";
 
-// In one statement, however many there are. Each is an array of the entry and its texts.
+// In one statement, however many there are. Each is an array of what the columns have.
 #[cfg(feature = "postgres")]
 const INSERT_ENTRIES_IN_POSTGRES: &str = "\
-    INSERT INTO tower_agent_console_entries (run, position, entry, texts) \
-    SELECT $1, e.number - 1, e.pair ->> 0, e.pair ->> 1 \
-    FROM json_array_elements(CAST($2::TEXT AS JSON)) WITH ORDINALITY AS e (pair, number)";
+    INSERT INTO tower_agent_console_entries (run, position, call, entry, texts, whole) \
+    SELECT $1, e.number - 1, e.fields ->> 0, e.fields ->> 1, e.fields ->> 2, e.fields ->> 3 \
+    FROM json_array_elements(CAST($2::TEXT AS JSON)) WITH ORDINALITY AS e (fields, number)";
 
 #[cfg(feature = "sqlite")]
 const INSERT_ENTRIES_IN_SQLITE: &str = "\
-    INSERT INTO tower_agent_console_entries (run, position, entry, texts) \
-    SELECT $1, key, json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each($2)";
+    INSERT INTO tower_agent_console_entries (run, position, call, entry, texts, whole) \
+    SELECT $1, key, json_extract(value, '$[0]'), json_extract(value, '$[1]'), \
+    json_extract(value, '$[2]'), json_extract(value, '$[3]') FROM json_each($2)";
 
 const LIST: &str = "\
     SELECT console, number, id, agent, status, owner, begun, ended, summary \
     FROM tower_agent_console_runs";
 
 const ENTRIES: &str = "\
-    SELECT e.entry, NULL AS texts FROM tower_agent_console_runs r \
+    SELECT e.call, e.entry, NULL AS texts, NULL AS whole FROM tower_agent_console_runs r \
     JOIN tower_agent_console_entries e ON e.run = r.row_id \
     WHERE r.console = $1 AND r.number = $2 AND e.position >= $3 ORDER BY e.position LIMIT $4";
 
 const ENTRIES_WITH_TEXTS: &str = "\
-    SELECT e.entry, e.texts FROM tower_agent_console_runs r \
+    SELECT e.call, e.entry, e.texts, NULL AS whole FROM tower_agent_console_runs r \
+    JOIN tower_agent_console_entries e ON e.run = r.row_id \
+    WHERE r.console = $1 AND r.number = $2 AND e.position >= $3 ORDER BY e.position LIMIT $4";
+
+const CALLS: &str = "\
+    SELECT e.call, e.entry, NULL AS texts, e.whole FROM tower_agent_console_runs r \
     JOIN tower_agent_console_entries e ON e.run = r.row_id \
     WHERE r.console = $1 AND r.number = $2 AND e.position >= $3 ORDER BY e.position LIMIT $4";
 
@@ -61,11 +67,11 @@ const TRIM: &str = "\
 
 async fn put(database: &dyn Sql, run: &StoredRun) -> Result<(), StoreError> {
     let StoredRun { head, entries } = run;
-    let pairs: Vec<_> = entries
+    let all: Vec<_> = entries
         .iter()
-        .map(|entry| (&entry.entry, &entry.texts))
+        .map(|entry| (&entry.call, &entry.entry, &entry.texts, &entry.whole))
         .collect();
-    let pairs = serde_json::to_string(&pairs).map_err(StoreError::data)?;
+    let all = serde_json::to_string(&all).map_err(StoreError::data)?;
     let key = key_values(&head.key);
     let [console, number] = key;
     let values = [
@@ -92,7 +98,7 @@ async fn put(database: &dyn Sql, run: &StoredRun) -> Result<(), StoreError> {
     tx.execute(DELETE, &key).await?;
     for row in tx.fetch_all(INSERT, &values).await? {
         let row_id: i64 = row.number("row_id")?;
-        tx.execute(insert_entries, &[row_id.into(), (&pairs).into()])
+        tx.execute(insert_entries, &[row_id.into(), (&all).into()])
             .await?;
     }
     tx.commit().await
@@ -122,6 +128,13 @@ async fn list(database: &dyn Sql, query: &StoredQuery) -> Result<Vec<StoredHead>
         values.push(agent.into());
         let number = values.len();
         conditions.push(format!("(agent = ${number} OR name = ${number})"));
+    }
+    if let Some(call) = &query.call {
+        values.push(call.into());
+        conditions.push(format!(
+            "row_id IN (SELECT run FROM tower_agent_console_entries WHERE call = ${})",
+            values.len()
+        ));
     }
     if let Some(before) = &query.before {
         values.push(before.begun.into());
@@ -170,23 +183,20 @@ fn key_values(key: &StoredKey) -> [Value<'_>; 2] {
 
 async fn entries(
     database: &dyn Sql,
+    sql: &'static str,
     key: &StoredKey,
     from: u32,
     limit: u32,
-    with_texts: bool,
 ) -> Result<Vec<StoredEntry>, StoreError> {
-    let sql = if with_texts {
-        ENTRIES_WITH_TEXTS
-    } else {
-        ENTRIES
-    };
     let [console, number] = key_values(key);
     let values = [console, number, from.into(), limit.into()];
     let rows = database.read(sql, &values).await?;
     let entry = |row: &Row| {
         Ok(StoredEntry {
             entry: row.text("entry")?.to_owned(),
+            call: row.optional_text("call")?.map(str::to_owned),
             texts: row.optional_text("texts")?.map(str::to_owned),
+            whole: row.optional_text("whole")?.map(str::to_owned),
         })
     };
     rows.iter().map(entry).collect()
@@ -246,8 +256,25 @@ macro_rules! stores_watched_runs {
                 limit: u32,
                 with_texts: bool,
             ) -> BoxFuture<'a, Result<Vec<StoredEntry>, Error>> {
+                let sql = if with_texts {
+                    ENTRIES_WITH_TEXTS
+                } else {
+                    ENTRIES
+                };
                 Box::pin(async move {
-                    let read = entries(self, key, from, limit, with_texts);
+                    let read = entries(self, sql, key, from, limit);
+                    read.await.map_err(failed)
+                })
+            }
+
+            fn calls<'a>(
+                &'a self,
+                key: &'a StoredKey,
+                from: u32,
+                limit: u32,
+            ) -> BoxFuture<'a, Result<Vec<StoredEntry>, Error>> {
+                Box::pin(async move {
+                    let read = entries(self, CALLS, key, from, limit);
                     read.await.map_err(failed)
                 })
             }

@@ -87,7 +87,10 @@ fn a_process_that_forks() {
         sessions.oneshot(request).await.unwrap();
         assert_eq!(console.flush().await, 0);
         stops.store(true, Ordering::Relaxed);
-        agent.run(console.fork("r", 0).unwrap()).await.unwrap();
+        agent
+            .run(console.fork("r", 0).await.unwrap())
+            .await
+            .unwrap();
     });
     println!("\n#ended");
 }

@@ -31,4 +31,5 @@ mod thread_stores;
 mod threads;
 mod upgrades;
 mod user_data;
+mod watched;
 mod writers;
