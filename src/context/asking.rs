@@ -1,16 +1,22 @@
 //! Questions that a call asks people, and their answers.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::run_context::RunContext;
 use crate::error::{Error, Expiry, Interrupt, Resolution, Result};
+use crate::state::key_of_call;
 
 /// The key of what was asked, in the call.
 const ASKED: &str = "tower_agent.asked";
 
 /// The key of the names of those who have answered, in the call.
 const ANSWERED_BY: &str = "tower_agent.answered_by";
+
+/// The name of the answers that are kept, which are about no call alone.
+const ANSWERS: &str = "answers";
 
 /// A question as it was asked last, kept with the conversation until its call has a result.
 #[derive(Serialize, Deserialize)]
@@ -66,7 +72,7 @@ impl RunContext {
             if let Some(answer) = asked.answer {
                 return Ok(answer);
             }
-            if let Some(answer) = self.resolution(&question.id).cloned() {
+            if let Some(answer) = self.resolution(&question.id) {
                 asked.answer = Some(answer.clone());
                 private.set(key, json!(asked));
                 self.note_answer(&answer);
@@ -80,6 +86,44 @@ impl RunContext {
         };
         private.set(key, json!(asked));
         Err(Error::interrupt(question))
+    }
+
+    /// Keeps the answers that the run was resumed with, while a tool call of the conversation is
+    /// open: later runs [find](Self::resolution) them as well. For a guard that asks about a call
+    /// before what is inside has come to its answers; the next request brings those of the guard
+    /// alone.
+    ///
+    /// ```
+    /// use tower_agent::{Interrupt, Request, Result, ToolRequest};
+    ///
+    /// /// Asks before an approval inside, which may have been answered.
+    /// fn ask_first(call: &ToolRequest) -> Result<()> {
+    ///     call.context().keep_answers();
+    ///     call.ask(Interrupt::new("is it still open?", "audit"))?;
+    ///     Ok(())
+    /// }
+    /// # drop(ask_first);
+    /// ```
+    pub fn keep_answers(&self) {
+        let given = self.resolutions();
+        if given.is_empty() {
+            return;
+        }
+        let key = key_of_call("", ANSWERS);
+        let mut kept = self.kept_answers().unwrap_or_default();
+        kept.extend(given.into_iter().map(|answer| (answer.id.clone(), answer)));
+        self.private_state().set(key, json!(kept));
+    }
+
+    /// Returns the answers that earlier runs of the conversation have kept, by their ids.
+    pub(super) fn kept_answers(&self) -> Option<BTreeMap<String, Resolution>> {
+        let private = self.private_state();
+        if !private.has_data_about_calls() {
+            return None;
+        }
+        // A value that cannot be read counts as no answers: the questions are asked anew.
+        let key = key_of_call("", ANSWERS);
+        private.read(&key, |stored| BTreeMap::deserialize(stored?).ok())
     }
 
     /// Notes that this answer to a question about the tool call counts, so that the call's result

@@ -216,15 +216,19 @@ impl RunContext {
     }
 
     /// Returns the resolution of the interrupt with this [id](Interrupt::id), if the run was
-    /// resumed with one. Every agent of the run sees it. For code that keeps the ids of what it has
-    /// asked; [`ask`](Self::ask) does.
+    /// resumed with one, or an earlier one has [kept](Self::keep_answers) it. Every agent of the
+    /// run sees it. For code that keeps the ids of what it has asked; [`ask`](Self::ask) does.
     ///
     /// An interrupt that this agent has raised in this run has none: it cannot have been answered
     /// yet.
     #[must_use]
-    pub fn resolution(&self, id: &str) -> Option<&Resolution> {
-        let resolution = self.scope.settings.resolutions.as_ref()?.get(id)?;
-        (!self.scope.latch.has_asked(id)).then_some(resolution)
+    pub fn resolution(&self, id: &str) -> Option<Resolution> {
+        if self.scope.latch.has_asked(id) {
+            return None;
+        }
+        let given = self.scope.settings.resolutions.as_ref();
+        let given = given.and_then(|given| given.get(id)).cloned();
+        given.or_else(|| self.kept_answers()?.remove(id))
     }
 
     /// Returns all resolutions that the run was resumed with, by their ids.

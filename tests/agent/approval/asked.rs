@@ -1,6 +1,6 @@
 //! An answer counts for the question that was shown, and for no other of its call.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use tower_agent::callback::before_tool;
 use tower_agent::error::ResolutionOutcome;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentBuilder, AgentRequest, AgentResponse, Error, Interrupt, Resolution, Tool,
+    Agent, AgentBuilder, AgentRequest, AgentResponse, Error, Interrupt, Request, Resolution, Tool,
     ToolRequest,
 };
 use tower_agent_middleware::approval::Approval;
@@ -117,6 +117,48 @@ async fn an_answer_is_none_to_a_call_that_has_changed_since() {
         let asked = resume(&agent, &first, [yes(&first.interrupts()[0])]).await;
         assert_eq!(asked.interrupts().len(), 1);
         assert_eq!(*shop.refunds.lock().unwrap(), [] as [Value; 0]);
+    }
+}
+
+/// A guard in front of another one asks after that one was answered.
+#[tokio::test]
+async fn an_answer_that_a_guard_in_front_keeps_counts_in_a_later_run() {
+    for keeps in [false, true] {
+        let shop = Shop::default();
+        let audits = Arc::new(AtomicBool::new(false));
+        let is_audited = audits.clone();
+        let audit = before_tool(move |call: &mut ToolRequest| {
+            if !is_audited.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+            if keeps {
+                call.context().keep_answers();
+            }
+            call.ask(Interrupt::new("audit", "audit")).map(drop)
+        });
+        let agent = shop.agent(|shop, agent| guard(shop, agent.on_tool(audit.guard())));
+        let first = agent.run("My money back.").await.unwrap();
+        let asked = first.interrupts()[0].clone();
+        audits.store(true, Ordering::SeqCst);
+        let mut audited = resume(&agent, &first, [yes(&asked)]).await;
+        // Also over a run that nobody has answered.
+        for answered in [false, true] {
+            assert_eq!(audited.interrupts().len(), 1);
+            assert_eq!(audited.interrupts()[0].name, "audit");
+            let answers = answered.then(|| yes(&audited.interrupts()[0]));
+            audited = resume(&agent, &audited, answers).await;
+        }
+        if !keeps {
+            assert_eq!(audited.interrupts(), std::slice::from_ref(&asked));
+            continue;
+        }
+        assert_eq!(audited.text(), "Done.");
+        assert_eq!(shop.refunds.lock().unwrap().len(), 1);
+        // Not longer than the call is open.
+        let next = AgentRequest::resume(audited.checkpoint()).with_message("Thanks.");
+        let next = agent.run(next).await.unwrap_err();
+        let saved = serde_json::to_string(next.checkpoint().unwrap()).unwrap();
+        assert!(!saved.contains(&*asked.id), "{saved}");
     }
 }
 

@@ -108,6 +108,9 @@
 //! Resume a run that waits with its [request](Runs::request) from the journal and the resolutions
 //! of its [interrupts](RunInfo::interrupts). It keeps its run id.
 //!
+//! An answer that a run has got is kept. If the process is lost in the call, the operator alone is
+//! asked about the call, and support or the user not again, whoever goes on with the run.
+//!
 //! A run in a session or a thread goes on only there: the request of a session's run names the
 //! session, and is for the agent with the session layer around it. When the conversation goes on
 //! with another run, one that waits is over, and listed as

@@ -118,7 +118,7 @@ impl Question {
             return Ok(answer.clone());
         }
         let resolution = request.context().resolution(&self.asked);
-        let answer = match resolution.map(|resolution| &resolution.outcome) {
+        let answer = match resolution.as_ref().map(|resolution| &resolution.outcome) {
             Some(ResolutionOutcome::Resolved(answer)) => {
                 // The answer comes from outside. One that does not fit the schema is asked for
                 // again, with the reason, since the call must not be made or skipped by a guess.
@@ -131,7 +131,7 @@ impl Question {
             }
             _ => return Err(self.ask(request, None)),
         };
-        if let Some(resolution) = request.context().resolution(&self.asked) {
+        if let Some(resolution) = &resolution {
             request.context().note_answer(resolution);
         }
         // Kept at once: the run may be interrupted by another call before this one has a result,
@@ -159,6 +159,8 @@ impl Question {
             .for_role(UnfinishedStep::ROLE);
         self.asked.clone_from(&interrupt.id);
         self.store(request);
+        // The callbacks around the tool may have answers that they have not come to again.
+        request.context().keep_answers();
         Error::interrupt(interrupt)
     }
 

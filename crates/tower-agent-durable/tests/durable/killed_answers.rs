@@ -193,14 +193,6 @@ async fn one(case: [usize; 3], wrong: &mut Vec<String>) {
             operate(&next, &root, question).await;
         }
     }
-    // The request that goes on with a session has only the operator's answer, so staff is asked
-    // about the call once more.
-    if kept == Kept::SessionAndJournal && matches!(point, Point::Before | Point::After) {
-        for question in next.open().await {
-            next.answer(Way::Inbox, &question, &Checkpoint::default())
-                .await;
-        }
-    }
     let words = ask_again(&next).await;
     let calls = calls(kept, point);
     // What a session or a thread has not stored yet, nobody but a journal knows; and a thread is

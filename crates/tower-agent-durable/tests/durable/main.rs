@@ -16,6 +16,7 @@ mod kept;
 mod killed_answers;
 mod killed_forks;
 mod listed;
+mod lost_answers;
 mod memory;
 mod paused;
 mod pooler;

@@ -98,8 +98,8 @@ impl Questions {
         for question in std::mem::take(&mut self.record.open) {
             match context.resolution(&question.interrupt.id) {
                 Some(resolution) => {
-                    context.note_answer(resolution);
-                    self.answer(question, resolution);
+                    context.note_answer(&resolution);
+                    self.answer(question, &resolution);
                 }
                 None => open.push(question),
             }

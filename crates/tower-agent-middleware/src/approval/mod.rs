@@ -380,7 +380,7 @@ impl Approval {
             return Err(questions.ask(request, interrupt, self.deny_after, None));
         };
         let rejection = Decision::Reject { reason: None };
-        let decision = asked::answer(resolution, Decision::from_payload, rejection);
+        let decision = asked::answer(&resolution, Decision::from_payload, rejection);
         let decision = decision.and_then(|decision| {
             self.check(&decision, request)?;
             // Nobody has to be known for the call not to be made.
@@ -392,7 +392,7 @@ impl Approval {
         });
         match decision {
             Ok(decision) => {
-                questions.decide(request, decision, resolution);
+                questions.decide(request, decision, &resolution);
                 Ok(())
             }
             Err(error) => {

@@ -132,7 +132,7 @@ impl<'a> Questions<'a> {
 
     /// Returns the resolution of the last question, if the question was about the call as it is now
     /// and was asked in an earlier run.
-    pub(super) fn resolution<'r>(&self, request: &'r ToolRequest) -> Option<&'r Resolution> {
+    pub(super) fn resolution(&self, request: &ToolRequest) -> Option<Resolution> {
         let open = self.open().filter(|open| open.is_about(request))?;
         request.context().resolution(&open.id)
     }

@@ -246,9 +246,9 @@ pub(super) fn answer(
 fn given(request: &ToolRequest, id: &str) -> Option<Result<FlowAnswer>> {
     let resolution = request.context().resolution(id)?;
     let rejection = FlowAnswer::Reject { reason: None };
-    let answer = asked::answer(resolution, FlowAnswer::from_payload, rejection);
+    let answer = asked::answer(&resolution, FlowAnswer::from_payload, rejection);
     if answer.is_ok() {
-        request.context().note_answer(resolution);
+        request.context().note_answer(&resolution);
     }
     Some(answer)
 }

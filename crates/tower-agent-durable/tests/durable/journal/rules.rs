@@ -388,13 +388,11 @@ async fn a_finished_call_is_recorded_while_layers_around_it_wait() {
     let pay = Count::default();
     let agent = |tool: Tool| {
         let agent = durable(calling(&["pay"], &Count::default()), database.clone());
-        agent
-            .tool(tool)
-            .on_tool(Approval::of_tools(["pay"]))
-            .build()
-            .unwrap()
+        agent.tool(tool).on_tool(Approval::of_tools(["pay"]))
     };
     let paused = agent(counting("pay", Effect::Mutating, &pay))
+        .build()
+        .unwrap()
         .run(request())
         .await
         .unwrap();
@@ -405,20 +403,27 @@ async fn a_finished_call_is_recorded_while_layers_around_it_wait() {
         next.with_run_id("run 1")
     };
     let (tool, _, has_begun) = waiting(&pay);
-    let run = tokio::spawn(agent(tool).run(with(&paused, approved())));
+    let lost = agent(tool).build().unwrap();
+    let run = tokio::spawn(lost.run(with(&paused, approved())));
     has_begun.await.unwrap();
     run.abort();
 
-    // One answer in each request.
-    let agent = agent(counting("pay", Effect::Mutating, &pay));
+    // One answer in each request. The program has another guard since.
+    let audit = Approval::of_tools(["pay"]).by_role("audit");
+    let agent = agent(counting("pay", Effect::Mutating, &pay)).on_tool(audit);
+    let agent = agent.build().unwrap();
     let asked = agent.run(with(&paused, approved())).await.unwrap();
     let question = &asked.interrupts()[0];
     assert_eq!(question.name, "unfinished agent/m1.0 1");
     let id = &question.id;
     let done = Resolution::resolved(id, UnfinishedStep::Done(json!("paid")));
     let asked = agent.run(with(&asked, done)).await.unwrap();
-    assert_eq!(asked.interrupts()[0].id, approval);
-    let response = agent.run(with(&asked, approved())).await.unwrap();
+    let [audited] = asked.interrupts() else {
+        panic!("{asked:?}")
+    };
+    assert_eq!(audited.answerer.role(), Some("audit"));
+    let yes = Resolution::resolved(&audited.id, Decision::Approve);
+    let response = agent.run(with(&asked, yes)).await.unwrap();
     let result = response.messages()[2].tool_results().next().unwrap().text();
     assert_eq!(
         (response.text(), &*result, pay.get()),

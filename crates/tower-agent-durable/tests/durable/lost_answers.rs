@@ -1,0 +1,225 @@
+//! A process is lost in a call whose questions were answered. Whoever goes on with the run, and in
+//! whatever way: the operator is asked about the call, and nobody is asked again who has answered.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use test_support::store::EndedLeases;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_agent::agent::BoxAgent;
+use tower_agent::callback::after_tool;
+use tower_agent::message::ToolCall;
+use tower_agent::{
+    Agent, AgentRequest, AgentResponse, BoxError, Effect, Message, ModelRequest, ModelResponse,
+    Resolution, Tool, ToolRequest, ToolResponse,
+};
+use tower_agent_conversations::SessionLayer;
+use tower_agent_durable::journal::{Durable, RunQuery, RunStatus, UnfinishedStep};
+use tower_agent_middleware::approval::{Approval, Decision};
+
+use crate::aged::Aged;
+use crate::kept::{Kept, key};
+use crate::memory::Memory;
+
+/// What support has said.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Said {
+    Yes,
+    /// With another amount.
+    Edited,
+    No,
+    /// Two of them, one after the other.
+    TwoYes,
+}
+
+impl Said {
+    const ALL: [Self; 4] = [Self::Yes, Self::Edited, Self::No, Self::TwoYes];
+
+    fn answers(self) -> Vec<(&'static str, Decision)> {
+        match self {
+            Self::Yes => vec![("sam", Decision::Approve)],
+            Self::Edited => vec![("sam", Decision::Edit(json!({ "cents": 5 })))],
+            Self::No => vec![("sam", Decision::reject("no"))],
+            Self::TwoYes => vec![("sam", Decision::Approve), ("sue", Decision::Approve)],
+        }
+    }
+
+    /// Returns what each attempt of the call pays.
+    fn pays(self) -> Option<i64> {
+        match self {
+            Self::Yes | Self::TwoYes => Some(7),
+            Self::Edited => Some(5),
+            Self::No => None,
+        }
+    }
+}
+
+/// How the operator's answer goes on with the run.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Id,
+    /// As a request with an id of its own.
+    AnotherId,
+    List,
+}
+
+/// The parts of a program. The session is in another store than the journal.
+struct Program {
+    kept: Kept,
+    said: Said,
+    place: Aged,
+    store: Memory,
+    paid: Arc<Mutex<Vec<i64>>>,
+    /// The process has come to the end of the call, and stops there.
+    has_stopped: Arc<AtomicBool>,
+}
+
+impl Program {
+    async fn new(kept: Kept, said: Said) -> Self {
+        Self {
+            kept,
+            said,
+            place: Aged::new("lost-answers").await,
+            store: Memory::default(),
+            paid: Arc::default(),
+            has_stopped: Arc::default(),
+        }
+    }
+
+    /// Returns the agent, which stops once after the call and whatever guards it.
+    fn agent(&self) -> BoxAgent {
+        let paid = self.paid.clone();
+        let pay = move |arguments: Value| {
+            paid.lock()
+                .unwrap()
+                .push(arguments["cents"].as_i64().unwrap());
+            "paid"
+        };
+        let has_stopped = self.has_stopped.clone();
+        let stops = after_tool(move |_: &ToolRequest, _: &ToolResponse| {
+            let is_first = !has_stopped.swap(true, Ordering::SeqCst);
+            async move {
+                if is_first {
+                    std::future::pending::<()>().await;
+                }
+            }
+        });
+        let day = Duration::from_secs(24 * 60 * 60);
+        let approval = Approval::of_tools(["pay"]).by_role("support");
+        let mut approval = approval.allow_edits().deny_after(day);
+        if self.said == Said::TwoYes {
+            approval = approval.by_two();
+        }
+        let model = service_fn(|request: ModelRequest| async move {
+            let mut results = request.messages().iter().flat_map(Message::tool_results);
+            Ok::<_, BoxError>(match results.next() {
+                None => {
+                    let call = ToolCall::new("c", "pay", json!({ "cents": 7 }));
+                    ModelResponse::from_tool_calls([call])
+                }
+                Some(_) => ModelResponse::from_text("Well."),
+            })
+        });
+        let agent = Agent::builder(model)
+            .name("clerk")
+            .tool(Tool::function("pay", "Pays.", pay).effect(Effect::Mutating))
+            .on_tool(stops)
+            .on_tool(approval)
+            .global_callbacks(Durable::new(self.place.database.clone()))
+            .build()
+            .unwrap();
+        if self.kept == Kept::Journal {
+            return BoxAgent::new(agent);
+        }
+        let store = EndedLeases(self.store.clone());
+        BoxAgent::new(SessionLayer::new(store).layer(agent))
+    }
+
+    /// Returns the request that goes on after this one.
+    async fn next(&self, by: By, last: &AgentResponse) -> AgentRequest {
+        let runs = self.place.runs();
+        let request = match (by, self.kept) {
+            (By::List, _) => {
+                let waiting = RunQuery::new().status(RunStatus::Waiting);
+                let waiting = runs.list(&waiting).await.unwrap().remove(0);
+                return runs.request(&waiting).await.unwrap();
+            }
+            (_, Kept::Journal) => AgentRequest::resume(last.checkpoint()),
+            _ => key().request(AgentRequest::default()),
+        };
+        match by {
+            By::AnotherId => request,
+            _ => request.with_run_id("run 1"),
+        }
+    }
+
+    /// Gives support's answers, and is lost in the call after the last one.
+    async fn is_lost(&self) {
+        let agent = self.agent();
+        let first = AgentRequest::new("Pay.").with_run_id("run 1");
+        let first = match self.kept {
+            Kept::Journal => first,
+            _ => key().request(first),
+        };
+        let mut asked = agent.clone().oneshot(first).await.unwrap();
+        let answers = self.said.answers();
+        let last = answers.len() - 1;
+        for (number, (name, decision)) in answers.into_iter().enumerate() {
+            let answer = Resolution::resolved(&asked.interrupts()[0].id, decision).with_name(name);
+            let next = self.next(By::Id, &asked).await.with_resolutions([answer]);
+            let mut run = Box::pin(agent.clone().oneshot(next));
+            if number < last {
+                asked = run.await.unwrap();
+                continue;
+            }
+            while !self.has_stopped.load(Ordering::SeqCst) {
+                assert!(futures::poll!(&mut run).is_pending());
+                tokio::task::yield_now().await;
+            }
+            // Neither dropped nor polled any more: a process that is killed writes nothing more.
+            std::mem::forget(run);
+        }
+        self.place.a_minute_later().await;
+    }
+}
+
+#[tokio::test]
+async fn answers_of_a_lost_run_count_when_the_operator_has_answered() {
+    for kept in [Kept::Journal, Kept::SessionAndJournal] {
+        for said in Said::ALL {
+            for by in [By::Id, By::AnotherId, By::List] {
+                let what = format!("{kept:?}, {said:?}, {by:?}");
+                let program = Program::new(kept, said).await;
+                program.is_lost().await;
+                let runs = program.place.runs();
+                let lost = RunQuery::of_agent("clerk");
+                let resumed = runs.resume_lost(&lost, program.agent()).await.unwrap();
+                let mut asks = resumed.into_iter().next().expect(&what).1.unwrap();
+                // Somebody else may come first, who does not know the answer.
+                for operator in [false, true] {
+                    let open = asks.interrupts();
+                    assert_eq!(open.len(), 1, "{what}: {open:?}");
+                    assert_eq!(open[0].reason, UnfinishedStep::REASON, "{what}");
+                    let again = Resolution::resolved(&open[0].id, UnfinishedStep::RunAgain);
+                    let next = program.next(by, &asks).await;
+                    let answers = operator.then(|| again.with_name("olga"));
+                    let next = next.with_resolutions(answers);
+                    asks = program.agent().oneshot(next).await.expect(&what);
+                }
+                assert_eq!(asks.text(), "Well.", "{what}: {:?}", asks.interrupts());
+                let paid = program.paid.lock().unwrap().clone();
+                let pays = said.pays().map_or_else(Vec::new, |cents| vec![cents; 2]);
+                assert_eq!(paid, pays, "{what}");
+                let mut results = asks.messages().iter().flat_map(Message::tool_results);
+                let result = results.next().unwrap();
+                let mut names = result.answered_by().to_vec();
+                names.sort();
+                let support = said.answers().into_iter().map(|(name, _)| name);
+                let all: Vec<_> = std::iter::once("olga").chain(support).collect();
+                assert_eq!(names, all, "{what}");
+            }
+        }
+    }
+}
