@@ -5,13 +5,14 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
+use tower_agent::callback::{Bundle, before_agent};
 use tower_agent::{AgentRequest, Request};
 
 use crate::lock::lock;
 
-/// Told once when a run has got its conversation, or its journal has started it: from then on no
-/// other request answers the same question. An [extension](AgentRequest::with_extension) of the
-/// request, for an inbox of your own.
+/// Told once when a run has got its conversation and, if it has one, its journal has started it:
+/// from then on no other request answers the same question, and this answer is kept. An
+/// [extension](AgentRequest::with_extension) of the request, for an inbox of your own.
 ///
 /// ```
 /// use tower_agent::AgentRequest;
@@ -48,6 +49,16 @@ impl Accepted {
             let _ = sender.send(());
         }
     }
+}
+
+/// Tells whoever has made a request once the agent begins: a journal in it has started the run by
+/// then, or has refused it.
+pub(crate) fn tell_with_agent(request: AgentRequest) -> AgentRequest {
+    if request.context().extensions().get::<Accepted>().is_none() {
+        return request;
+    }
+    let tells = before_agent(|request: &mut AgentRequest| Accepted::tell(request));
+    request.with_callbacks(Bundle::new().on_agent(tells.guard()))
 }
 
 impl fmt::Debug for Accepted {

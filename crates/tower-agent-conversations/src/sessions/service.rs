@@ -12,7 +12,7 @@ use super::config::SessionConfig;
 use super::future::ResponseFuture;
 use super::mark::{self, Arrival, SessionMark};
 use super::running::{Entered, Running};
-use crate::accepted::Accepted;
+use crate::accepted::tell_with_agent;
 use crate::key::ConversationKey;
 
 /// An agent whose conversations are kept; created by [`SessionLayer`](super::SessionLayer).
@@ -78,7 +78,7 @@ async fn run<A: AgentService>(
         }
     };
     mark.stored();
-    Accepted::tell(&request);
+    let request = tell_with_agent(request);
     // The clone shares the run's conversation, from which the progress is read if the call gives
     // none.
     let outer = request.clone();

@@ -454,6 +454,37 @@ async fn an_answer_goes_on_with_the_run_that_waits_and_its_tools_know_the_user()
     assert_eq!(runs, [("run 1", RunStatus::Completed)]);
 }
 
+/// A session is stored before its journal starts, so an answer is accepted after both.
+#[tokio::test]
+async fn an_answer_that_the_journal_has_not_kept_is_refused_and_can_be_given_again() {
+    let journal = Sqlite::in_memory().await.unwrap();
+    let lost = Sqlite::in_memory().await.unwrap();
+    let layer = SessionLayer::new(Sqlite::in_memory().await.unwrap());
+    let paid = Count::default();
+    let key = ConversationKey::new("shop", "ada", "1");
+    let payer = agent(approval(DAY), &paid, Some(&journal));
+    let asks = layer.layer(payer.clone()).oneshot(key.request("Pay."));
+    asks.await.unwrap();
+    lost.close().await;
+    let cut_off = agent(approval(DAY), &paid, Some(&lost));
+    let inboxes = [cut_off, payer].map(|agent| AgentInbox::sessions(layer.clone(), "shop", agent));
+    let asked = questions(&inboxes[0], &support()).await.remove(0);
+    let yes = || Resolution::resolved(&*asked.id, Decision::Approve);
+    let refused = inboxes[0].answer(key.clone(), support(), yes()).await;
+    assert_eq!(
+        refused.err().map(|refused| refused.kind),
+        Some(RefusalKind::Store)
+    );
+    let left = questions(&inboxes[0], &support()).await;
+    assert_eq!(left[0].id, asked.id);
+    let run = inboxes[1].answer(key, support(), yes()).await;
+    run.unwrap().await;
+    assert_eq!(
+        (questions(&inboxes[1], &support()).await.len(), paid.get()),
+        (0, 1)
+    );
+}
+
 /// Another version of the program, in which the agent has another name, is refused.
 #[tokio::test]
 async fn a_refused_program_leaves_a_session_waiting() {
