@@ -79,6 +79,10 @@ impl Journal for Engine {
         };
         write(self, &run.key(), "end", &end).await
     }
+
+    async fn give_back(&self, run: &OpenRun) -> Result<bool, JournalError> {
+        write(self, &run.key(), "give_back", &Process::of(run)).await
+    }
 }
 
 async fn change(engine: &Engine, lease: &StepLease, change: Change) -> Result<(), JournalError> {

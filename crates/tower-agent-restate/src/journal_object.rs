@@ -22,6 +22,11 @@ use tower_agent_durable::journal::{
 const STORED: &str = "run";
 const REQUEST: &str = "request";
 const END: &str = "end";
+// The same before its process took it, while that may give it back: one value each, since the
+// server limits the size of a value.
+const STORED_BEFORE: &str = "run before";
+const REQUEST_BEFORE: &str = "request before";
+const END_BEFORE: &str = "end before";
 /// The hash of the request that is being made.
 const OPEN: &str = "open";
 const FAILURE: &str = "failure";
@@ -197,6 +202,15 @@ impl JournalObject {
     }
 
     #[handler]
+    async fn give_back(
+        &self,
+        context: ObjectContext<'_>,
+        Json(process): Json<Process>,
+    ) -> HandlerResult<Json<Answer<bool>>> {
+        answer(give_back_run(&context, process).await)
+    }
+
+    #[handler]
     async fn submit(
         &self,
         context: ObjectContext<'_>,
@@ -265,6 +279,7 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<OpenRun, Fault
         }
         Some(stored) => {
             let run = known_run(context, &stored).await?.start(&input)?;
+            keep_before(context, &stored).await?;
             StoredRun { run, ..stored }
         }
     };
@@ -290,6 +305,48 @@ async fn start_run(context: &Context<'_>, start: Start) -> Result<OpenRun, Fault
     let run = next.run.clone();
     context.set(STORED, Json(next));
     Ok(run)
+}
+
+/// Keeps a run that waits, or whose process was lost, as it is.
+async fn keep_before(context: &Context<'_>, stored: &StoredRun) -> Result<(), Fault> {
+    forget_before(context);
+    let status = RunStatus::from_name(&stored.status);
+    if !matches!(status, RunStatus::Waiting | RunStatus::Running) {
+        return Ok(());
+    }
+    context.set(STORED_BEFORE, Json(stored.clone()));
+    if let Some(request) = context.get::<String>(REQUEST).await? {
+        context.set(REQUEST_BEFORE, request);
+    }
+    if let Some(end) = context.get::<String>(END).await? {
+        context.set(END_BEFORE, end);
+    }
+    Ok(())
+}
+
+fn forget_before(context: &Context<'_>) {
+    for key in [STORED_BEFORE, REQUEST_BEFORE, END_BEFORE] {
+        context.clear(key);
+    }
+}
+
+/// Leaves a run as it was before a process took it, and returns whether it is so.
+async fn give_back_run(context: &Context<'_>, process: Process) -> Result<bool, Fault> {
+    let stored = own(context, process).await?;
+    let Some(Json(mut before)) = context.get::<Json<StoredRun>>(STORED_BEFORE).await? else {
+        return Ok(false);
+    };
+    // Nobody has this number again: the process before stays shut out.
+    before.run.epoch = stored.run.epoch;
+    context.set(STORED, Json(before));
+    if let Some(request) = context.get::<String>(REQUEST_BEFORE).await? {
+        context.set(REQUEST, request);
+    }
+    if let Some(end) = context.get::<String>(END_BEFORE).await? {
+        context.set(END, end);
+    }
+    forget_before(context);
+    Ok(true)
 }
 
 /// Returns a number that no earlier run of this key had. It is the same when the server repeats the
@@ -425,6 +482,7 @@ async fn end_run(context: &Context<'_>, end: End) -> Result<(), Fault> {
     stored.status = end.status;
     stored.updated_at = end.at;
     context.set(STORED, Json(stored));
+    forget_before(context);
     // As text, which a worker of another version stores as it is.
     context.set(END, end.end);
     Ok(())

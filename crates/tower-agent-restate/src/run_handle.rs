@@ -79,9 +79,12 @@ impl RunHandle {
         }
         match (seen.failure, end) {
             (Some(Failure::Refused(error)), _) => Err(error),
+            // The agent may not go on with a run that waits, which waits as before.
+            (Some(Failure::Agent(error)), None | Some(RunEnd::Waiting { .. })) => {
+                Ok(RunEnd::Failed(error))
+            }
             // The journal's end of a failed run may say more than the agent's error.
             (_, Some(end)) => Ok(end),
-            (Some(Failure::Agent(error)), None) => Ok(RunEnd::Failed(error)),
             (None, None) => {
                 Err(StoreError::data("the run has ended, but its end is missing").into())
             }

@@ -36,7 +36,6 @@ async fn conforms<P: Place<Journal: Database>>(new: impl Fn() -> P) {
     runs::a_late_answer_is_refused_and_the_next_request_has_the_outcome(new()).await;
     runs::an_answer_to_a_question_that_has_changed_is_refused(new()).await;
     runs::an_answer_that_does_not_count_leaves_the_question_open(new()).await;
-    runs::a_program_that_may_not_go_on_leaves_a_run_waiting(new()).await;
     runs::runs_that_have_ended_are_deleted_when_they_are_old(new()).await;
     runs::runs_are_listed_the_latest_first(new()).await;
     runs::a_list_of_runs_has_pages_and_filters(new()).await;

@@ -30,6 +30,7 @@ pub(crate) async fn keeps_runs<P: Place>(new: impl AsyncFn() -> P) {
     runs::a_run_that_has_completed_has_a_next_turn(new().await).await;
     runs::another_answer_is_refused_while_the_run_waits_for_more_or_has_failed(new().await).await;
     runs::an_answer_from_before_another_one_repeats_nothing(new().await).await;
+    runs::a_program_that_may_not_go_on_leaves_a_run_as_it_was(new().await).await;
     programs::the_program_that_began_a_run_goes_on_with_it(&new).await;
     programs::a_program_that_does_not_come_to_what_was_done_is_refused(&new).await;
     programs::two_users_with_one_run_id_have_a_run_each(new().await).await;

@@ -21,7 +21,9 @@ use tower_agent_middleware::approval::{Approval, Decision};
 
 use super::input;
 use crate::support::place::{Database, Place, Seen};
-use crate::support::{Count, calling, counting, durable, journal_error, request, saying};
+use crate::support::{
+    Count, calling, counting, durable, journal_error, request, saying, waiting_as,
+};
 
 pub(crate) async fn a_run_is_seen_with_its_steps_and_what_it_waits_for_and_goes_on(
     place: impl Place<Journal: Database>,
@@ -478,57 +480,64 @@ pub(crate) async fn an_answer_to_a_question_that_has_changed_is_refused(
 }
 
 /// As another version of the program does, in which the agent has another name or lacks a tool.
-pub(crate) async fn a_program_that_may_not_go_on_leaves_a_run_waiting(
-    place: impl Place<Journal: Database>,
-) {
-    let database = place.open().await;
-    let runs = database.runs();
+pub(crate) async fn a_program_that_may_not_go_on_leaves_a_run_as_it_was(place: impl Place) {
+    let journal = place.open().await;
     let pay = Count::default();
-    let agent = || durable(calling(&["pay"], &Count::default()), database.clone());
-    let tool = || counting("pay", Effect::Mutating, &pay);
-    let payer = agent()
-        .tool(tool())
-        .on_tool(Approval::of_tools(["pay"]))
-        .build()
-        .unwrap();
-    payer.run(request()).await.unwrap();
-    let waits = runs.get("run 1").await.unwrap();
-    let yes = || {
-        vec![Resolution::resolved(
-            &waits.interrupts[0].id,
-            Decision::Approve,
-        )]
+    let agent = || {
+        durable(
+            calling(&["look", "pay"], &Count::default()),
+            journal.clone(),
+        )
     };
+    let tool = || counting("pay", Effect::Mutating, &pay);
+    let look = || counting("look", Effect::Pure, &Count::default());
+    let asks = || Approval::of_tools(["pay"]);
+    let payer = || agent().tool(look()).tool(tool()).on_tool(asks());
+    let renamed = payer().name("clerk").build().unwrap();
+    let unwilling = payer().on_agent(before_agent(|_| {
+        Err::<(), _>(Error::new(ErrorKind::Auth, "closed"))
+    }));
+    let others = [renamed, unwilling.build().unwrap()];
+    let payer = payer().build().unwrap();
 
-    let renamed = agent().name("clerk").tool(tool()).build().unwrap();
-    let unwilling = agent()
-        .tool(tool())
-        .on_tool(Approval::of_tools(["pay"]))
-        .on_agent(before_agent(|_| {
-            Err::<(), _>(Error::new(ErrorKind::Auth, "closed"))
-        }))
-        .build()
-        .unwrap();
-    for other in [renamed, unwilling] {
-        for answers in [vec![], yes()] {
-            let next = runs.request("run 1").await.unwrap();
-            let next = next.with_resolutions(answers);
-            other.run(next).await.unwrap_err();
-            let left = runs.get("run 1").await.unwrap();
+    // Its process is lost in the first tool.
+    let (look, _, has_begun) = waiting_as("look", &Count::default());
+    let lost = agent().tool(look.effect(Effect::Pure)).tool(tool());
+    let lost = lost.on_tool(asks()).build().unwrap();
+    tokio::select! {
+        ended = lost.run(request()) => panic!("{ended:?}"),
+        has_begun = has_begun => has_begun.unwrap(),
+    }
+    for other in &others {
+        other.run(request()).await.unwrap_err();
+        let left = journal.info("run 1").await;
+        assert_eq!((left.status, &*left.agent), (RunStatus::Running, "agent"));
+    }
+
+    let paused = payer.run(request()).await.unwrap();
+    let waits = journal.info("run 1").await;
+    let yes = vec![Resolution::resolved(
+        &waits.interrupts[0].id,
+        Decision::Approve,
+    )];
+    let next = |answers: Vec<Resolution>| {
+        let next = AgentRequest::resume(paused.checkpoint()).with_run_id("run 1");
+        next.with_resolutions(answers)
+    };
+    for other in &others {
+        for answers in [vec![], yes.clone()] {
+            other.run(next(answers)).await.unwrap_err();
+            let left = journal.info("run 1").await;
             assert_eq!(left.status, RunStatus::Waiting);
             assert_eq!(left.interrupts, waits.interrupts);
             assert_eq!(left.agent, waits.agent);
         }
     }
-    let later = SystemTime::now() + Duration::from_secs(1);
-    assert_eq!(runs.delete_ended(later).await.unwrap(), 0);
     assert_eq!(pay.get(), 0);
 
-    let next = runs.request("run 1").await.unwrap().with_resolutions(yes());
-    let done = payer.run(next).await.unwrap();
+    let done = payer.run(next(yes)).await.unwrap();
     assert_eq!((done.text(), pay.get()), ("Done.".into(), 1));
-    let end = runs.get("run 1").await.unwrap();
-    assert_eq!(end.status, RunStatus::Completed);
+    assert_eq!(journal.info("run 1").await.status, RunStatus::Completed);
 }
 
 pub(crate) async fn runs_that_have_ended_are_deleted_when_they_are_old(
