@@ -37,8 +37,8 @@ pub struct DurableRun {
     pub version: Option<String>,
     /// The id of the stored conversation that it is part of.
     pub conversation: Option<String>,
-    /// `running`, `lost`, `waiting`, `failed`, `completed`, `cancelled` or `unreadable`. One that is
-    /// lost ran when its process ended, and nobody works on it.
+    /// `running`, `lost`, `waiting`, `failed`, `completed`, `cancelled` or `unreadable`. One that
+    /// is lost ran when its process ended, and nobody works on it.
     pub status: String,
     /// The parties that it waits for: `user`, or a role.
     pub waits_for: Vec<String>,
@@ -46,8 +46,8 @@ pub struct DurableRun {
     pub error: Option<String>,
     /// The last sign of life, in microseconds since 1970.
     pub updated: u64,
-    /// It is lost, and [`resume`](DurableRuns::resume) goes on with it: nothing else has to, such as
-    /// the client of its conversation.
+    /// It is lost, and [`resume`](DurableRuns::resume) goes on with it: nothing else has to, such
+    /// as the client of its conversation.
     pub may_resume: bool,
 }
 
