@@ -121,8 +121,13 @@ async fn many() -> Result<Sqlite, BoxError> {
         head.key.console = "another".to_owned();
         head.key.number = number;
         head.begun -= number * 1_000_000;
-        let entries = entries.clone();
-        database.put(StoredRun { head, entries }).await?;
+        let run = StoredRun {
+            is_new: true,
+            head,
+            bytes: 0,
+            entries: entries.clone(),
+        };
+        database.put(run).await?;
     }
     Ok(database)
 }

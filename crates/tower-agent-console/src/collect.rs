@@ -187,6 +187,11 @@ impl Collector {
         self.changed.send_modify(|change| change.is_over = true);
     }
 
+    /// Wakes those who wait for a change.
+    pub(crate) fn wake(&self) {
+        self.changed.send_modify(|_| {});
+    }
+
     /// Takes in everything that runs have told by now.
     pub(crate) fn collect(&self) {
         let mut incoming = lock(&self.incoming);

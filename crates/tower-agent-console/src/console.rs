@@ -95,13 +95,15 @@ impl Console {
         }
     }
 
-    /// Also keeps the runs that have ended in a database, where they outlive the process, and shows
-    /// those of other processes that have the same one. The first database of a console stays.
+    /// Also keeps the runs in a database, where they outlive the process, and shows those of other
+    /// processes that have the same one. The first database of a console stays.
     ///
-    /// The bounds of this console are those of the database then. In memory are the runs that have
-    /// not ended, and the latest ones, at most 1,000 in 64 MiB. A task of the Tokio runtime in
-    /// which this is called writes what has ended, behind the runs: one that cannot be written is
-    /// tried again for as long as it is in memory, and then counted, and shown.
+    /// The bounds of this console are those of the database then. In memory are the latest runs, at
+    /// most 1,000 in 64 MiB. A task of the Tokio runtime in which this is called writes behind the
+    /// runs: as they begin, then every 2 seconds or 500 entries, and as they end. What cannot be
+    /// written is tried again for as long as it is in memory, and then counted, and shown. A run
+    /// whose process was killed is there as it was written last, as `unfinished`; so is one that
+    /// another process is at.
     ///
     /// ```
     /// use tower_agent_console::{Console, RunStore};
@@ -351,12 +353,12 @@ impl Console {
         let (numbers, unwritten) = {
             let mut store = lock(&self.inner.collector.store);
             let numbers = store.of_user(user);
-            let before = store.all_written().len();
+            let mut unwritten = 0;
             for number in &numbers {
-                store.remove(*number);
+                let run = store.remove(*number);
+                unwritten += usize::from(run.is_some_and(|run| run.stored.is_none()));
             }
-            let written = before - store.all_written().len();
-            (numbers.len(), numbers.len() - written)
+            (numbers.len(), unwritten)
         };
         let Some(database) = self.inner.database.get() else {
             return Ok(numbers as u64);
@@ -426,14 +428,18 @@ impl Console {
         }
     }
 
-    /// Waits until the runs that have ended by now are in the [database](Self::stored_in), for at
-    /// most 10 seconds, and returns how many are not: for a program that ends. It is 0 at once
-    /// without a database.
+    /// Waits until runs are in the [database](Self::stored_in) as they are now, for at most 10
+    /// seconds, and returns how many are not: for a program that ends. It is 0 at once without a
+    /// database.
     pub async fn flush(&self) -> usize {
         let collector = &self.inner.collector;
         collector.collect();
         if let Some(database) = self.inner.database.get() {
             database.start(collector);
+            let mut store = lock(&collector.store);
+            store.urgent = store.version;
+            drop(store);
+            collector.wake();
             database.all_written(collector).await;
         }
         lock(&collector.store).count_unwritten()

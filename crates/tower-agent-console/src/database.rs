@@ -1,11 +1,11 @@
-//! The database behind a console: a task that writes the runs that have ended, and questions to it
-//! that nobody waits for too long.
+//! The database behind a console: a task that writes runs, and questions to it that nobody waits
+//! for too long.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -15,8 +15,9 @@ use tower_agent::error::{Error, ErrorKind, Result};
 use crate::address::without_nul;
 use crate::collect::{Change, Collector};
 use crate::lock::lock;
-use crate::record::{EntryKind, Run, ShownEntry, micros};
-use crate::store::Limits;
+use crate::record::{Entry, EntryKind, Run, ShownEntry, Status, StoredMark, micros};
+use crate::saved::Said;
+use crate::store::{BATCH, Limits, PACE};
 use crate::stored::{RunStore, StoredBounds, StoredEntry, StoredHead, StoredKey, StoredRun};
 
 /// How long somebody who looks waits for the database.
@@ -33,6 +34,9 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// The number of entries, with their calls, that are read at once.
 const AT_ONCE: u32 = 500;
+
+/// The bytes of texts, about, after which no more is written at once.
+const BATCH_BYTES: usize = 1 << 20;
 
 /// The longest time between two looks for what is too old.
 const TRIM: Duration = Duration::from_secs(60);
@@ -132,6 +136,7 @@ impl Database {
         let mut writing = self.writing.subscribe();
         let all_written = async {
             while lock(&collector.store).count_unwritten() > 0 {
+                // The sender is in `self`.
                 let _ = writing.changed().await;
             }
         };
@@ -159,44 +164,63 @@ impl Database {
         Ok(())
     }
 
-    /// Takes the next run that is to be written, behind this number. It is being written until the
-    /// mark is dropped.
-    fn next(
-        &self,
-        collector: &Weak<Collector>,
-        after: u64,
-    ) -> Option<(StoredRun, u64, Writing<'_>)> {
+    /// Takes what is new of the next run that is to be written, behind this number.
+    fn next(&self, collector: &Weak<Collector>, after: u64) -> Option<Batch<'_>> {
         let collector = collector.upgrade()?;
         let mut store = lock(&collector.store);
         let (run, key, is_whole) = store.unwritten(after)?;
         let number = key.number;
-        let version = run.summary.version;
-        let stored = stored(run, key, is_whole);
+        let (run, mark) = stored(run, key, is_whole);
         // Under the lock: whoever removes the run from memory sees that it is being written.
         self.writing.send_replace(Some(number));
-        Some((stored, version, Writing(&self.writing)))
+        Some(Batch {
+            run,
+            mark,
+            _writing: Writing(&self.writing),
+        })
     }
 
-    /// Writes what is not written, each run once. Returns how many runs were written, and the error
-    /// of one that was not.
+    /// Writes what is to be written now. Returns how many runs were begun or ended with it, and the
+    /// error of one that was not written.
     async fn write_all(&self, collector: &Weak<Collector>) -> (u64, Option<Error>) {
-        let (mut written, mut failure) = (0, None);
+        let mut written = 0;
+        let mut failure = None;
         let mut after = 0;
-        while let Some((run, version, writing)) = self.next(collector, after) {
-            after = run.head.key.number;
-            match self.store.put(run).await {
-                Ok(()) => {
-                    written += 1;
-                    if let Some(collector) = collector.upgrade() {
-                        lock(&collector.store).written(after, version);
+        while let Some(batch) = self.next(collector, after) {
+            let number = batch.run.head.key.number;
+            let is_new = batch.run.is_new;
+            // The rest of one of which this is a part comes next.
+            after = if batch.mark.is_part { after } else { number };
+            match self.store.put(batch.run).await {
+                Ok(is_kept) => {
+                    written += u64::from(is_new);
+                    let Some(collector) = collector.upgrade() else {
+                        continue;
+                    };
+                    let mut store = lock(&collector.store);
+                    if is_kept {
+                        store.written(number, batch.mark);
+                    } else {
+                        // It was removed by another process, or to make room.
+                        store.remove(number);
                     }
                 }
-                Err(error) => failure = Some(error),
+                Err(error) => {
+                    after = number;
+                    failure = Some(error);
+                }
             }
-            drop(writing);
         }
         (written, failure)
     }
+}
+
+/// What is being written of a run, until it is dropped.
+struct Batch<'a> {
+    run: StoredRun,
+    /// How far the run is in the database then.
+    mark: StoredMark,
+    _writing: Writing<'a>,
 }
 
 /// The mark of a run that is being written.
@@ -240,7 +264,11 @@ async fn write(
             continue;
         }
         pause = PAUSE.0;
-        if let Ok(Err(_)) = timeout(TRIM, changed.changed()).await {
+        let is_behind = collector
+            .upgrade()
+            .is_some_and(|collector| lock(&collector.store).is_behind());
+        let rest = if is_behind { PACE } else { TRIM };
+        if let Ok(Err(_)) = timeout(rest, changed.changed()).await {
             return;
         }
     }
@@ -269,46 +297,92 @@ fn silent() -> Error {
     )
 }
 
-/// Returns a run for the database.
-fn stored(run: &mut Run, key: StoredKey, is_whole: bool) -> StoredRun {
+/// Returns what is new of a run, as much as is written at once, and how far it is written then.
+fn stored(run: &mut Run, key: StoredKey, is_whole: bool) -> (StoredRun, StoredMark) {
     let Run {
         summary,
         entries,
         said,
+        stored,
+        bytes,
         ..
     } = run;
-    let entries = entries.iter().map(|entry| {
-        let whole = entry.content.kept.as_deref();
-        let whole = whole.map(|kept| said.save(entry.n, kept));
-        let is_tool = matches!(entry.kind, EntryKind::Tool { .. });
-        let call = entry.call.as_deref().filter(|_| is_tool);
-        StoredEntry {
-            entry: json!(ShownEntry::from(entry)).to_string(),
-            call: call.map(without_nul),
-            texts: (entry.content.texts_len() > 0).then(|| entry.content.json().to_string()),
-            whole: whole.and_then(|whole| match whole {
-                Ok(whole) => Some(whole),
-                Err(error) => {
-                    tracing::warn!(%error, "a call in the console cannot be stored as a whole");
-                    None
-                }
-            }),
+    let since = stored.map_or(0, |mark| mark.version);
+    let changed = entries.iter().filter(|entry| entry.version > since);
+    let mut changed: Vec<_> = changed.collect();
+    // In the order of their changes, so that the next part goes on behind the last one of this.
+    changed.sort_unstable_by_key(|entry| entry.version);
+    let mut taken = 0;
+    let mut texts = 0;
+    while let Some(entry) = changed.get(taken) {
+        let is_full = taken >= BATCH || texts >= BATCH_BYTES;
+        let is_same = taken > 0 && changed[taken - 1].version == entry.version;
+        if is_full && !is_same {
+            break;
         }
-    });
+        texts += entry.content.len();
+        taken += 1;
+    }
+    let is_part = taken < changed.len();
+    changed.truncate(taken);
+    let last = changed.last().map_or(since, |entry| entry.version);
+    let mark = StoredMark {
+        version: if is_part { last } else { summary.version },
+        entries: entries.len(),
+        at: Instant::now(),
+        is_part,
+    };
+    let entries = changed.into_iter().map(|entry| stored_entry(entry, said));
     let entries = entries.collect();
+    let status = match summary.status {
+        Status::Running => Status::Unfinished,
+        _ if is_part => Status::Unfinished,
+        status => status,
+    };
+    let ended = summary.ended.filter(|_| status != Status::Unfinished);
+    let heard = ended.unwrap_or_else(|| micros(SystemTime::now()));
     let mut shown = json!(summary);
-    shown["is_whole"] = is_whole.into();
-    StoredRun {
-        head: StoredHead {
-            key,
-            id: without_nul(&summary.id),
-            agent: without_nul(&summary.agent),
-            status: summary.status.name().to_owned(),
-            begun: summary.begun,
-            ended: summary.ended.unwrap_or(summary.begun),
-            user: summary.user.as_deref().map(without_nul),
-            summary: shown.to_string(),
-        },
+    shown["is_whole"] = (is_whole && ended.is_some()).into();
+    if ended.is_none() {
+        shown["status"] = status.name().into();
+        shown["ended"] = Value::Null;
+        shown["heard"] = heard.into();
+    }
+    let head = StoredHead {
+        key,
+        id: without_nul(&summary.id),
+        agent: without_nul(&summary.agent),
+        status: status.name().to_owned(),
+        begun: summary.begun,
+        heard,
+        user: summary.user.as_deref().map(without_nul),
+        summary: shown.to_string(),
+    };
+    let run = StoredRun {
+        is_new: stored.is_none(),
+        head,
+        bytes: *bytes as u64,
         entries,
+    };
+    (run, mark)
+}
+
+fn stored_entry(entry: &Entry, said: &mut Said) -> StoredEntry {
+    let whole = entry.content.kept.as_deref();
+    let whole = whole.map(|kept| said.save(entry.n, kept));
+    let is_tool = matches!(entry.kind, EntryKind::Tool { .. });
+    let call = entry.call.as_deref().filter(|_| is_tool);
+    StoredEntry {
+        position: entry.n,
+        entry: json!(ShownEntry::from(entry)).to_string(),
+        call: call.map(without_nul),
+        texts: (entry.content.texts_len() > 0).then(|| entry.content.json().to_string()),
+        whole: whole.and_then(|whole| match whole {
+            Ok(whole) => Some(whole),
+            Err(error) => {
+                tracing::warn!(%error, "a call in the console cannot be stored as a whole");
+                None
+            }
+        }),
     }
 }

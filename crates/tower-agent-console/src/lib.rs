@@ -70,10 +70,12 @@
 //!
 //! In memory, [1,000 runs](Console::max_runs) in [64 MiB](Console::max_bytes), for [as long as
 //! there is room](Console::max_age); the oldest go first. In a [database](Console::stored_in), of
-//! SQLite or PostgreSQL, the runs that have ended outlive the process, and processes with the same
-//! one see each other's. It has what the memory has, and nothing else: of the rows below what is
-//! kept of runs, users in the clear and not as hashes. It is not encrypted. The questions, and who
-//! has answered or deleted what, are not in it.
+//! SQLite or PostgreSQL, runs outlive the process, and processes with the same one see each
+//! other's. A run that goes on is written as it begins and from time to time: to another process,
+//! and after a kill, it is `unfinished`, with the time at which it was last heard of, since nobody
+//! can tell whether its process is gone. A database has what the memory has, and nothing else: of
+//! the rows below what is kept of runs, users in the clear and not as hashes. It is not encrypted.
+//! The questions, and who has answered or deleted what, are not in it.
 //!
 //! [`delete_user`](Console::delete_user) and [`export_user`](Console::export_user) are for a
 //! person's data, in memory and in the database.

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tower_agent::Usage;
 use tower_agent::call::{AttemptEnd, Attempted, CallKind};
 use tower_agent::stream::{CallbackDecision, FieldChange, NextAttempt, PromptPart};
@@ -70,6 +71,8 @@ pub(crate) enum Status {
     Waiting,
     Failed,
     Cancelled,
+    /// Of a run in the database alone: it had not ended when its process wrote it last.
+    Unfinished,
 }
 
 impl Status {
@@ -81,6 +84,7 @@ impl Status {
             Self::Waiting => "waiting",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
+            Self::Unfinished => "unfinished",
         }
     }
 
@@ -91,6 +95,7 @@ impl Status {
             Self::Waiting,
             Self::Failed,
             Self::Cancelled,
+            Self::Unfinished,
         ];
         all.into_iter().find(|status| status.name() == name)
     }
@@ -112,6 +117,8 @@ pub(crate) struct Run {
     pub(crate) content: usize,
     /// That of what is whole.
     pub(crate) kept: usize,
+    /// What the database has of it; `None` for nothing.
+    pub(crate) stored: Option<StoredMark>,
     /// What the database has of what is whole.
     pub(crate) said: Said,
     /// The entries of its agents, by the ids of their invocations.
@@ -125,6 +132,17 @@ pub(crate) struct Run {
     /// The outermost agents that have not ended: one, but for an agent that is watched inside
     /// another.
     pub(crate) open: u32,
+}
+
+/// How far a run is in the database.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoredMark {
+    /// All changes until this one are there.
+    pub(crate) version: u64,
+    pub(crate) entries: usize,
+    pub(crate) at: Instant,
+    /// What was put was only a part of what was new.
+    pub(crate) is_part: bool,
 }
 
 /// Something that happened in a run.

@@ -64,6 +64,7 @@ impl Run {
             bytes,
             content: 0,
             kept: 0,
+            stored: None,
             said: Said::default(),
             agents: HashMap::new(),
             turns: HashMap::new(),

@@ -8,7 +8,7 @@ use tower_agent::stream::{Event, EventKind, Observation};
 
 use crate::address::key_of;
 use crate::note::{Note, What};
-use crate::record::{Run, Summary, micros};
+use crate::record::{Run, StoredMark, Summary, micros};
 use crate::stored::{StoredKey, StoredPlace, StoredQuery};
 
 /// The number of forks of one run that it shows.
@@ -16,6 +16,12 @@ const FORKS: usize = 100;
 
 /// The number of removed runs that are remembered.
 const REMOVED: usize = 10_000;
+
+/// The number of entries after which a run that goes on is written.
+pub(crate) const BATCH: usize = 500;
+
+/// The time after which it is, if it has changed.
+pub(crate) const PACE: Duration = Duration::from_secs(2);
 
 /// The bounds of what is in memory, where a database keeps the rest.
 const RECENT: Limits = Limits {
@@ -39,10 +45,12 @@ pub(crate) struct Store {
     /// Names this console among those of a database.
     console: String,
     pub(crate) limits: Limits,
-    /// A database keeps the runs that have ended.
+    /// A database keeps the runs.
     pub(crate) has_database: bool,
-    /// Runs that have ended, and are not in the database as they are now.
+    /// Runs that are not in the database as they are now.
     unwritten: BTreeSet<u64>,
+    /// What has changed until this version is not to wait.
+    pub(crate) urgent: u64,
     /// Runs that went to make room before they were written.
     pub(crate) unstored: u64,
     /// The texts of errors and events are kept.
@@ -88,6 +96,7 @@ impl Store {
             limits: RECENT,
             has_database: false,
             unwritten: BTreeSet::new(),
+            urgent: 0,
             unstored: 0,
             has_content: false,
             runs: BTreeMap::new(),
@@ -143,33 +152,63 @@ impl Store {
         is_own.then_some(key.number)
     }
 
-    /// Returns the next run, behind this number, that is to be written, and whether it is whole.
+    /// Returns the next run, behind this number, that is to be written now, and whether it is
+    /// whole.
     pub(crate) fn unwritten(&mut self, after: u64) -> Option<(&mut Run, StoredKey, bool)> {
-        let number = *self.unwritten.range(after + 1..).next()?;
+        let mut behind = self.unwritten.range(after + 1..);
+        let number = *behind.find(|number| {
+            let run = self.runs.get(number);
+            run.is_some_and(|run| self.is_due(run))
+        })?;
         let key = self.key(number);
         let is_whole = self.is_whole(self.runs.get(&number)?);
         Some((self.runs.get_mut(&number)?, key, is_whole))
     }
 
-    pub(crate) fn count_unwritten(&self) -> usize {
-        self.unwritten.len()
+    /// Returns whether a change of a run is to be written now. One that goes on is written as it
+    /// begins, and then from time to time.
+    fn is_due(&self, run: &Run) -> bool {
+        let Some(stored) = &run.stored else {
+            return true;
+        };
+        run.has_ended()
+            || stored.is_part
+            || stored.version < self.urgent
+            || run.entries.len() >= stored.entries + BATCH
+            || stored.at.elapsed() >= PACE
     }
 
-    /// Notes that a run was written as it was in this version.
-    pub(crate) fn written(&mut self, number: u64, version: u64) {
-        let run = self.runs.get(&number);
-        if run.is_some_and(|run| run.summary.version == version) {
+    /// Returns the number of runs that are not in the database as they were at the version that is
+    /// not to wait.
+    pub(crate) fn count_unwritten(&self) -> usize {
+        let behind = self.unwritten.iter().filter(|number| {
+            let run = self.runs.get(number);
+            let stored = run.and_then(|run| run.stored);
+            stored.is_none_or(|stored| stored.version < self.urgent)
+        });
+        behind.count()
+    }
+
+    /// Returns whether a run has changed since it was written.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.unwritten.is_empty()
+    }
+
+    /// Notes how far a run was written.
+    pub(crate) fn written(&mut self, number: u64, mark: StoredMark) {
+        let Some(run) = self.runs.get_mut(&number) else {
+            return;
+        };
+        run.stored = Some(mark);
+        if run.summary.version == mark.version {
             self.unwritten.remove(&number);
         }
     }
 
-    /// Returns the numbers of the runs that the database has as they are here.
+    /// Returns the numbers of the runs of which the database has something.
     pub(crate) fn all_written(&self) -> Vec<u64> {
-        let ended = self.runs.values().filter(|run| run.has_ended());
-        let numbers = ended.map(|run| run.summary.number);
-        numbers
-            .filter(|number| !self.unwritten.contains(number))
-            .collect()
+        let stored = self.runs.values().filter(|run| run.stored.is_some());
+        stored.map(|run| run.summary.number).collect()
     }
 
     /// Returns the number of a run, by the id that it shows or by its address.
@@ -276,11 +315,7 @@ impl Store {
         self.bytes = self.bytes.saturating_sub(before) + run.bytes;
         if self.has_database {
             let number = run.summary.number;
-            if run.has_ended() {
-                self.unwritten.insert(number);
-            } else {
-                self.unwritten.remove(&number);
-            }
+            self.unwritten.insert(number);
         }
         self.make_room();
     }

@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use tower_agent::error::Result;
 
-/// Keeps the runs that have ended, of this process and of others; given to a console by
+/// Keeps runs, of this process and of others; given to a console by
 /// [`stored_in`](crate::Console::stored_in).
 ///
 /// `Sqlite` and `Postgres` of
@@ -15,8 +15,12 @@ use tower_agent::error::Result;
 /// A call fails with [`Store`](tower_agent::ErrorKind::Store) if the database does. One that never
 /// returns is waited for where it writes, and not where somebody looks.
 pub trait RunStore: Send + Sync + 'static {
-    /// Keeps a run, in the place of what it has of the same [key](StoredKey), or nothing of it.
-    fn put(&self, run: StoredRun) -> BoxFuture<'_, Result<()>>;
+    /// Keeps what is new of a run, all of it or nothing: the head in the place of the one that it
+    /// has of the same [key](StoredKey), and each entry in the place of the one at its position. A
+    /// text or a call that is here already stays if the new entry has none.
+    ///
+    /// Returns whether it is kept: not if the run was here before, and was removed.
+    fn put(&self, run: StoredRun) -> BoxFuture<'_, Result<bool>>;
 
     /// Returns the runs that a query selects, the latest first.
     fn list<'a>(&'a self, query: &'a StoredQuery) -> BoxFuture<'a, Result<Vec<StoredHead>>>;
@@ -62,12 +66,17 @@ pub struct StoredKey {
     pub number: u64,
 }
 
-/// A run for a [`RunStore`]. Its texts have no `NUL`, which not every database takes.
+/// What is new of a run, for a [`RunStore`]. Its texts have no `NUL`, which not every database
+/// takes.
 #[derive(Clone, Debug)]
 pub struct StoredRun {
+    /// Nothing of it was put before.
+    pub is_new: bool,
     /// What the list shows of it.
     pub head: StoredHead,
-    /// Everything that happened in it.
+    /// The bytes that all of it takes, as the console estimates them.
+    pub bytes: u64,
+    /// What has happened in it, or has changed, since it was put last.
     pub entries: Vec<StoredEntry>,
 }
 
@@ -80,12 +89,13 @@ pub struct StoredHead {
     pub id: String,
     /// The path of the agent that was called.
     pub agent: String,
-    /// `completed`, `waiting`, `failed` or `cancelled`.
+    /// `completed`, `waiting`, `failed` or `cancelled`; `unfinished` if it had not ended when it
+    /// was put.
     pub status: String,
     /// The begin, in microseconds since 1970.
     pub begun: u64,
-    /// The end, in microseconds since 1970.
-    pub ended: u64,
+    /// The end, or when it was put if it has none, in microseconds since 1970.
+    pub heard: u64,
     /// The user in the clear, if the console has been told.
     pub user: Option<String>,
     /// The rest, as a JSON object.
@@ -95,6 +105,8 @@ pub struct StoredHead {
 /// Something that happened in a run, in a [`RunStore`].
 #[derive(Clone, Debug)]
 pub struct StoredEntry {
+    /// Its place among those of the run, from 0.
+    pub position: u32,
     /// What it was, as a JSON object without content.
     pub entry: String,
     /// The id of the call of a tool that it is.
@@ -142,23 +154,11 @@ pub struct StoredPlace {
 pub struct StoredBounds {
     /// The number of runs.
     pub runs: u64,
-    /// The bytes of all runs, as the lengths of their texts.
+    /// The [bytes](StoredRun::bytes) of all runs.
     pub bytes: u64,
-    /// Runs that have ended before this are too old. In microseconds since 1970; 0 for none.
+    /// Runs that were [heard](StoredHead::heard) of before this are too old. In microseconds since
+    /// 1970; 0 for none.
     pub oldest: u64,
-}
-
-impl StoredRun {
-    /// Returns the length of all its texts, in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        let of = |entry: &StoredEntry| {
-            let more = [&entry.texts, &entry.whole].into_iter().flatten();
-            entry.entry.len() + more.map(String::len).sum::<usize>()
-        };
-        let entries: usize = self.entries.iter().map(of).sum();
-        (self.head.summary.len() + entries) as u64
-    }
 }
 
 impl StoredHead {

@@ -51,7 +51,7 @@ export async function showBeside(place, { run: one, beside: other, at }, me) {
     h("div", { class: "sides" }, runs.map(({ run }) => h("div", { class: "side" },
       h("h2", {}, h("a", { href: `?${new URLSearchParams({ run: run.id })}` }, run.id)),
       h("p", {}, status(run.status), run.error && ` ${words(run.error)}`),
-      facts([["Begun", time(run.begun)], ["Time", run.ended ? span(run.ended - run.begun) : "running"], ["Tokens", tokens(run.usage)], ["Calls", `${run.model_calls} + ${run.tool_calls}`], ["Decided by", run.decided_by.join(", ")]])))),
+      facts([["Begun", time(run.begun)], ["Time", run.ended ? span(run.ended - run.begun) : words(run.status)], ["Tokens", tokens(run.usage)], ["Calls", `${run.model_calls} + ${run.tool_calls}`], ["Decided by", run.decided_by.join(", ")]])))),
     list.element, detail);
   list.show(rows);
   const wanted = rows.find((row) => name(row) === at);

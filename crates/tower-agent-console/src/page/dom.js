@@ -50,7 +50,7 @@ export const words = (code) => String(code).replaceAll("_", " ");
 
 export const badge = (text, kind) => h("span", { class: `badge ${kind ?? ""}` }, text);
 
-const KINDS = { failed: "bad", lost: "bad", unreadable: "bad", cancelled: "warn", waiting: "warn", running: "go", completed: "good" };
+const KINDS = { failed: "bad", lost: "bad", unreadable: "bad", cancelled: "warn", waiting: "warn", unfinished: "warn", running: "go", completed: "good" };
 export const status = (name) => h("span", { class: `badge ${KINDS[name] ?? ""}`, "data-status": name }, name);
 
 /** A list of names and values; what has no value is left out. */

@@ -50,7 +50,7 @@ export async function showRun(place, { run: id, at }, me) {
       h("p", { class: "path" }, h("a", { href: "?" }, "Runs"), " / ", h("code", {}, run.id)),
       h("h1", {}, run.agent, " ", status(run.status)),
       facts([
-        ["Begun", time(run.begun)], ["Time", run.ended ? span(now - run.begun) : "running"], ["Tokens", tokens(run.usage)], ["Cost", dollars(run.cost)],
+        ["Begun", time(run.begun)], ["Time", run.ended ? span(now - run.begun) : words(run.status)], ["Last heard of", run.heard && time(run.heard)], ["Tokens", tokens(run.usage)], ["Cost", dollars(run.cost)],
         ["Calls", `${count(run.model_calls, "model call", "model calls")}, ${count(run.tool_calls, "tool call", "tool calls")}`],
         ["Failed attempts", run.failed_attempts || null], ["Error", run.error && words(run.error)], ["Waits for", run.waits_for.join(", ")],
         ["Decided by", run.decided_by.join(", ")], ["User", run.user], ["Conversation", run.conversation],
@@ -58,6 +58,7 @@ export async function showRun(place, { run: id, at }, me) {
         ["Fork of", run.fork_of && link(run.fork_of.run, `${run.fork_of.run}, step ${run.fork_of.step}`)],
         ["Forks", run.forks?.map((id) => [link(id, id), " "])],
       ]),
+      run.heard ? h("p", { class: "note" }, "It had not ended when its process wrote this: the process is still at it, or is gone.") : "",
       me.maySave && run.ended ? h("p", {}, h("a", { href: `${address}/recording`, download: "recording.json" }, "Save as recording")) : "");
   }
 
@@ -79,7 +80,7 @@ export async function showRun(place, { run: id, at }, me) {
 
   /** The time that the bars show. Of a run that goes on it grows in steps, so that most changes leave most bars alone. */
   function scale(lines) {
-    if (run.ended) return run.ended - run.begun;
+    if (run.ended || run.heard) return (run.ended ?? run.heard) - run.begun;
     const last = lines.reduce((latest, { entry }) => Math.max(latest, entry.end ?? entry.at), run.begun);
     return 1.5 ** Math.ceil(Math.log(Math.max(1000, last - run.begun)) / Math.log(1.5));
   }
@@ -147,7 +148,7 @@ export async function showRun(place, { run: id, at }, me) {
     if (me.seesContent) parts.push(...await changed(entry));
     if (entry.content && me.seesContent) parts.push(...await texts(entry));
     else if (entry.content) parts.push(h("p", { class: "note" }, `Its texts (${count(entry.content, "byte", "bytes")}) are not shown to you.`));
-    if (me.mayFork && run.ended) parts.push(...forking(id, entry, entries));
+    if (me.mayFork && (run.ended || run.heard)) parts.push(...forking(id, entry, entries));
     if (own === drawing) detail.replaceChildren(...parts);
   }
 

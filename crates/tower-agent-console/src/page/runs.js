@@ -4,7 +4,7 @@ import { badge, count, dollars, h, span, status, time, tokens, words } from "./d
 import { follow, get } from "./server.js";
 import { go } from "./app.js";
 
-const STATES = ["running", "completed", "waiting", "failed", "cancelled"];
+const STATES = ["running", "completed", "waiting", "failed", "cancelled", "unfinished"];
 
 export async function showRuns(place, { agent = "", status: state = "" }) {
   const query = (before) => `api/runs?${new URLSearchParams({ agent, status: state, ...(before && { before }) })}`;

@@ -1,7 +1,7 @@
 //! A database behind the console that hangs, fails or is slow: no run feels it, and the page shows
 //! what is in memory.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tower_agent::error::Result;
 use tower_agent::testing::{ScriptedModel, Turn};
-use tower_agent::{Agent, AgentRequest, Error, ErrorKind};
+use tower_agent::{Agent, AgentRequest, Error, ErrorKind, Tool};
 use tower_agent_console::{
     Console, RunStore, StoredBounds, StoredEntry, StoredHead, StoredKey, StoredQuery, StoredRun,
 };
@@ -21,6 +21,8 @@ use crate::world::{User, get, json, runs, service, user_of};
 #[derive(Clone, Default)]
 struct Shelf {
     runs: Arc<Mutex<Vec<StoredRun>>>,
+    /// The most entries that were put at once.
+    most: Arc<AtomicUsize>,
     fails: Arc<AtomicBool>,
     hangs: Arc<AtomicBool>,
     /// A write that hangs waits for it, and is done then.
@@ -50,14 +52,27 @@ impl Shelf {
 }
 
 impl RunStore for Shelf {
-    fn put(&self, run: StoredRun) -> BoxFuture<'_, Result<()>> {
+    fn put(&self, run: StoredRun) -> BoxFuture<'_, Result<bool>> {
         async move {
             if self.hangs.load(Ordering::SeqCst) {
                 self.goes_on.notified().await;
             }
+            self.most.fetch_max(run.entries.len(), Ordering::SeqCst);
             self.does(|runs| {
-                runs.retain(|known| known.head.key != run.head.key);
-                runs.push(run);
+                let mut known = runs.iter_mut();
+                match known.find(|known| known.head.key == run.head.key) {
+                    Some(known) => {
+                        known.head = run.head;
+                        for entry in run.entries {
+                            known.entries.retain(|old| old.position != entry.position);
+                            known.entries.push(entry);
+                        }
+                        known.entries.sort_by_key(|entry| entry.position);
+                    }
+                    None if run.is_new => runs.push(run),
+                    None => return false,
+                }
+                true
             })
             .await
         }
@@ -219,4 +234,100 @@ fn a_console_with_a_database_outlives_a_runtime() {
         });
     }
     assert_eq!(shelf.ids(), ["r1", "r2"]);
+}
+
+/// An agent that is at its tool until it is told to go on.
+fn slow(console: &Console, goes_on: &Arc<Notify>) -> Agent {
+    let goes_on = goes_on.clone();
+    let wait = Tool::function("wait", "Waits.", move |_: serde_json::Value| {
+        let goes_on = goes_on.clone();
+        async move {
+            goes_on.notified().await;
+            "done"
+        }
+    });
+    let script = [Turn::tool("wait", json!({})), Turn::from_text("hi")];
+    Agent::builder(ScriptedModel::new(script))
+        .tool(wait)
+        .global_callbacks(console.watch())
+        .build()
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_goes_on_is_written_as_it_begins_and_from_time_to_time() {
+    let shelf = Shelf::default();
+    let console = Console::new().stored_in(shelf.clone());
+    let goes_on = Arc::new(Notify::new());
+    let running = tokio::spawn(slow(&console, &goes_on).run(AgentRequest::new("?")));
+    let head = || Some(shelf.runs.lock().unwrap().first()?.head.clone());
+    let service = service(&console);
+    while head().is_none_or(|head| !head.summary.contains("\"tool_calls\":1")) {
+        // The time for the next write passes by itself, since nobody has anything to do.
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        json(&service, "/api/runs").await;
+    }
+    assert_eq!(head().unwrap().status, "unfinished");
+    let here = runs(&service).await;
+    assert_eq!(here.len(), 1);
+    assert_eq!(here[0]["status"], "running", "this process is at it");
+
+    // One whose process is gone is told from it.
+    let after = Console::new().stored_in(shelf.clone());
+    let there = runs(&crate::world::service(&after)).await;
+    assert_eq!(there[0]["status"], "unfinished");
+    assert!(there[0]["ended"].is_null() && there[0]["heard"].is_u64());
+
+    goes_on.notify_one();
+    running.await.unwrap().unwrap();
+    assert_eq!(console.flush().await, 0);
+    assert_eq!(head().unwrap().status, "completed");
+    assert_eq!(
+        runs(&crate::world::service(&after)).await[0]["status"],
+        "completed"
+    );
+    let run = shelf.runs.lock().unwrap()[0].clone();
+    let positions = run.entries.iter().map(|entry| entry.position);
+    assert!(positions.eq(0..6), "each entry once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_deleted_elsewhere_while_it_goes_on_does_not_come_back() {
+    let shelf = Shelf::default();
+    let console = Console::new().user_id(user_of).stored_in(shelf.clone());
+    let goes_on = Arc::new(Notify::new());
+    let request = AgentRequest::new("?").with_extension(User("ada"));
+    let running = tokio::spawn(slow(&console, &goes_on).run(request));
+    while shelf.ids().is_empty() {
+        tokio::task::yield_now().await;
+        assert_eq!(console.flush().await, 0);
+    }
+    let other = Console::new().stored_in(shelf.clone());
+    assert_eq!(other.delete_user("ada").await.unwrap(), 1);
+    goes_on.notify_one();
+    running.await.unwrap().unwrap();
+    assert_eq!(console.flush().await, 0);
+    assert_eq!(shelf.ids(), [""; 0]);
+    assert_eq!(runs(&service(&console)).await, [json!(null); 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_run_is_written_in_parts() {
+    let shelf = Shelf::default();
+    let console = Console::new().stored_in(shelf.clone());
+    let look = Tool::function("look", "Looks.", |_: serde_json::Value| "nothing");
+    let agent = Agent::builder(ScriptedModel::always(Turn::tool("look", json!({}))))
+        .tool(look)
+        .max_iterations(600)
+        .global_callbacks(console.watch())
+        .build()
+        .unwrap();
+    agent.run("?").await.unwrap_err();
+    assert_eq!(console.flush().await, 0);
+    let run = shelf.runs.lock().unwrap()[0].clone();
+    assert_eq!(run.head.status, "failed");
+    let positions = run.entries.iter().map(|entry| entry.position);
+    assert!(positions.eq(0..run.entries.len() as u32));
+    assert!(run.entries.len() > 1_800);
+    assert!(shelf.most.load(Ordering::SeqCst) <= 501, "at once");
 }

@@ -1,5 +1,5 @@
 -- Names are compared and sorted by their bytes, as in the program and in SQLite.
--- Runs that a console has watched, when they have ended.
+-- Runs that a console has watched.
 CREATE TABLE tower_agent_console_runs (
     row_id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     -- The console, another one in each process, and the number of the run in it.
@@ -15,8 +15,9 @@ CREATE TABLE tower_agent_console_runs (
     owner TEXT COLLATE "C" NOT NULL,
     -- In microseconds since 1970.
     begun BIGINT NOT NULL,
-    ended BIGINT NOT NULL,
-    -- The length of its texts, of its entries too.
+    -- The end, or when it was written last.
+    heard BIGINT NOT NULL,
+    -- What it takes, as the console estimates it.
     bytes BIGINT NOT NULL,
     -- As JSON.
     summary TEXT NOT NULL,
@@ -26,7 +27,7 @@ CREATE TABLE tower_agent_console_runs (
 CREATE INDEX tower_agent_console_runs_latest ON tower_agent_console_runs (begun, console, number, bytes);
 CREATE INDEX tower_agent_console_runs_of_id ON tower_agent_console_runs (id, begun);
 CREATE INDEX tower_agent_console_runs_of_owner ON tower_agent_console_runs (owner, begun);
-CREATE INDEX tower_agent_console_runs_ended ON tower_agent_console_runs (ended);
+CREATE INDEX tower_agent_console_runs_heard ON tower_agent_console_runs (heard);
 
 CREATE TABLE tower_agent_console_entries (
     run BIGINT NOT NULL REFERENCES tower_agent_console_runs (row_id) ON DELETE CASCADE,

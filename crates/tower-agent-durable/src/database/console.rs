@@ -20,38 +20,49 @@ const DELETE_OF_USER: &str = "DELETE FROM tower_agent_console_runs WHERE owner =
 
 const INSERT: &str = "\
     INSERT INTO tower_agent_console_runs \
-    (console, number, id, agent, name, status, owner, begun, ended, bytes, summary) \
+    (console, number, id, agent, name, status, owner, begun, heard, bytes, summary) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING row_id";
+
+const UPDATE: &str = "\
+    UPDATE tower_agent_console_runs SET id = $3, agent = $4, name = $5, status = $6, owner = $7, \
+    begun = $8, heard = $9, bytes = $10, summary = $11 WHERE console = $1 AND number = $2 \
+    RETURNING row_id";
 
 // In one statement, however many there are. Each is an array of what the columns have.
 #[cfg(feature = "postgres")]
-const INSERT_ENTRIES_IN_POSTGRES: &str = "\
-    INSERT INTO tower_agent_console_entries (run, position, call, entry, texts, whole) \
-    SELECT $1, e.number - 1, e.fields ->> 0, e.fields ->> 1, e.fields ->> 2, e.fields ->> 3 \
-    FROM json_array_elements(CAST($2::TEXT AS JSON)) WITH ORDINALITY AS e (fields, number)";
+const PUT_ENTRIES_IN_POSTGRES: &str = "\
+    INSERT INTO tower_agent_console_entries AS known (run, position, call, entry, texts, whole) \
+    SELECT $1, CAST(fields ->> 0 AS BIGINT), fields ->> 1, fields ->> 2, fields ->> 3, fields ->> 4 \
+    FROM json_array_elements(CAST($2::TEXT AS JSON)) AS e (fields) \
+    ON CONFLICT (run, position) DO UPDATE SET call = excluded.call, entry = excluded.entry, \
+    texts = COALESCE(excluded.texts, known.texts), whole = COALESCE(excluded.whole, known.whole)";
 
+// The condition tells its parser that what follows is no join.
 #[cfg(feature = "sqlite")]
-const INSERT_ENTRIES_IN_SQLITE: &str = "\
-    INSERT INTO tower_agent_console_entries (run, position, call, entry, texts, whole) \
-    SELECT $1, key, json_extract(value, '$[0]'), json_extract(value, '$[1]'), \
-    json_extract(value, '$[2]'), json_extract(value, '$[3]') FROM json_each($2)";
+const PUT_ENTRIES_IN_SQLITE: &str = "\
+    INSERT INTO tower_agent_console_entries AS known (run, position, call, entry, texts, whole) \
+    SELECT $1, json_extract(value, '$[0]'), json_extract(value, '$[1]'), \
+    json_extract(value, '$[2]'), json_extract(value, '$[3]'), json_extract(value, '$[4]') \
+    FROM json_each($2) WHERE true \
+    ON CONFLICT (run, position) DO UPDATE SET call = excluded.call, entry = excluded.entry, \
+    texts = COALESCE(excluded.texts, known.texts), whole = COALESCE(excluded.whole, known.whole)";
 
 const LIST: &str = "\
-    SELECT console, number, id, agent, status, owner, begun, ended, summary \
+    SELECT console, number, id, agent, status, owner, begun, heard, summary \
     FROM tower_agent_console_runs";
 
 const ENTRIES: &str = "\
-    SELECT e.call, e.entry, NULL AS texts, NULL AS whole FROM tower_agent_console_runs r \
+    SELECT e.position, e.call, e.entry, NULL AS texts, NULL AS whole FROM tower_agent_console_runs r \
     JOIN tower_agent_console_entries e ON e.run = r.row_id \
     WHERE r.console = $1 AND r.number = $2 AND e.position >= $3 ORDER BY e.position LIMIT $4";
 
 const ENTRIES_WITH_TEXTS: &str = "\
-    SELECT e.call, e.entry, e.texts, NULL AS whole FROM tower_agent_console_runs r \
+    SELECT e.position, e.call, e.entry, e.texts, NULL AS whole FROM tower_agent_console_runs r \
     JOIN tower_agent_console_entries e ON e.run = r.row_id \
     WHERE r.console = $1 AND r.number = $2 AND e.position >= $3 ORDER BY e.position LIMIT $4";
 
 const CALLS: &str = "\
-    SELECT e.call, e.entry, NULL AS texts, e.whole FROM tower_agent_console_runs r \
+    SELECT e.position, e.call, e.entry, NULL AS texts, e.whole FROM tower_agent_console_runs r \
     JOIN tower_agent_console_entries e ON e.run = r.row_id \
     WHERE r.console = $1 AND r.number = $2 AND e.position >= $3 ORDER BY e.position LIMIT $4";
 
@@ -59,17 +70,26 @@ const NUMBERS: &str =
     "SELECT number FROM tower_agent_console_runs WHERE console = $1 AND number >= $2";
 
 const TRIM: &str = "\
-    DELETE FROM tower_agent_console_runs WHERE ended < $3 OR row_id IN (\
+    DELETE FROM tower_agent_console_runs WHERE heard < $3 OR row_id IN (\
     SELECT row_id FROM (SELECT row_id, ROW_NUMBER() OVER newest AS place, \
     SUM(bytes) OVER newest AS bytes FROM tower_agent_console_runs \
     WINDOW newest AS (ORDER BY begun DESC, console DESC, number DESC)) AS kept \
     WHERE place > 1 AND (place > $1 OR bytes > $2))";
 
-async fn put(database: &dyn Sql, run: &StoredRun) -> Result<(), StoreError> {
-    let StoredRun { head, entries } = run;
+async fn put(database: &dyn Sql, run: &StoredRun) -> Result<bool, StoreError> {
+    let StoredRun { head, entries, .. } = run;
     let all: Vec<_> = entries
         .iter()
-        .map(|entry| (&entry.call, &entry.entry, &entry.texts, &entry.whole))
+        .map(|entry| {
+            let StoredEntry {
+                position,
+                call,
+                entry,
+                texts,
+                whole,
+            } = entry;
+            (position, call, entry, texts, whole)
+        })
         .collect();
     let all = serde_json::to_string(&all).map_err(StoreError::data)?;
     let key = key_values(&head.key);
@@ -83,25 +103,33 @@ async fn put(database: &dyn Sql, run: &StoredRun) -> Result<(), StoreError> {
         (&head.status).into(),
         head.user.as_deref().unwrap_or_default().into(),
         head.begun.into(),
-        head.ended.into(),
-        run.bytes().into(),
+        head.heard.into(),
+        run.bytes.into(),
         (&head.summary).into(),
     ];
-    let insert_entries = match database.dialect() {
+    let put_entries = match database.dialect() {
         #[cfg(feature = "postgres")]
-        Dialect::Postgres => INSERT_ENTRIES_IN_POSTGRES,
+        Dialect::Postgres => PUT_ENTRIES_IN_POSTGRES,
         #[cfg(feature = "sqlite")]
-        Dialect::Sqlite => INSERT_ENTRIES_IN_SQLITE,
+        Dialect::Sqlite => PUT_ENTRIES_IN_SQLITE,
     };
     // What was watched is no result: a power cut may lose the last of it.
     let mut tx = database.begin(Wait::Limited, Durability::Later).await?;
-    tx.execute(DELETE, &key).await?;
-    for row in tx.fetch_all(INSERT, &values).await? {
+    let put_head = if run.is_new {
+        // It may be here after all, if nothing was heard of its commit.
+        tx.execute(DELETE, &key).await?;
+        INSERT
+    } else {
+        UPDATE
+    };
+    let rows = tx.fetch_all(put_head, &values).await?;
+    for row in &rows {
         let row_id: i64 = row.number("row_id")?;
-        tx.execute(insert_entries, &[row_id.into(), (&all).into()])
+        tx.execute(put_entries, &[row_id.into(), (&all).into()])
             .await?;
     }
-    tx.commit().await
+    tx.commit().await?;
+    Ok(!rows.is_empty())
 }
 
 /// The statement has only the conditions that the query sets, so that the database finds an index
@@ -171,7 +199,7 @@ fn head(row: &Row) -> Result<StoredHead, StoreError> {
         agent: row.text("agent")?.to_owned(),
         status: row.text("status")?.to_owned(),
         begun: row.number("begun")?,
-        ended: row.number("ended")?,
+        heard: row.number("heard")?,
         user: (!owner.is_empty()).then(|| owner.to_owned()),
         summary: row.text("summary")?.to_owned(),
     })
@@ -193,6 +221,7 @@ async fn entries(
     let rows = database.read(sql, &values).await?;
     let entry = |row: &Row| {
         Ok(StoredEntry {
+            position: row.number("position")?,
             entry: row.text("entry")?.to_owned(),
             call: row.optional_text("call")?.map(str::to_owned),
             texts: row.optional_text("texts")?.map(str::to_owned),
@@ -236,7 +265,7 @@ macro_rules! stores_watched_runs {
         /// With the feature `console`: the runs that a console has watched.
         #[cfg_attr(docsrs, doc(cfg(feature = "console")))]
         impl RunStore for $database {
-            fn put(&self, run: StoredRun) -> BoxFuture<'_, Result<(), Error>> {
+            fn put(&self, run: StoredRun) -> BoxFuture<'_, Result<bool, Error>> {
                 let database = self.clone();
                 let written = to_end(async move { put(&database, &run).await });
                 Box::pin(async move { written.await.map_err(failed) })

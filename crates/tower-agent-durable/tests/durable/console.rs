@@ -298,8 +298,19 @@ async fn the_first_page_of_ten_thousand_runs() {
             begun: made.begun - 10_000 + number,
             ..made.clone()
         };
-        let entries: Vec<StoredEntry> = entries.iter().cycle().take(60).cloned().collect();
-        database.put(StoredRun { head, entries }).await.unwrap();
+        let entries = entries.iter().cycle().zip(0..60);
+        let entries = entries.map(|(entry, position)| StoredEntry {
+            position,
+            ..entry.clone()
+        });
+        let entries = entries.collect();
+        let run = StoredRun {
+            is_new: true,
+            head,
+            bytes: 10_000,
+            entries,
+        };
+        database.put(run).await.unwrap();
     }
     let service = service(&one);
     for query in [

@@ -3,22 +3,25 @@
 #![cfg(unix)]
 
 use std::fs::{OpenOptions, read_to_string};
+use std::future::pending;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
 
 use serde_json::json;
 use tower_agent::callback::{Bundle, before_model};
 use tower_agent::message::ToolCall;
 use tower_agent::testing::{Recording, ScriptedModel, Turn};
 use tower_agent::{
-    Agent, AgentBuilder, AgentRequest, AgentResponse, Effect, ModelRequest, ModelResponse, Request,
+    Agent, AgentBuilder, AgentRequest, AgentResponse, Effect, ModelRequest, ModelResponse,
     Resolution, Role, Tool,
 };
 use tower_agent_console::{Console, NotRecorded, RunStore};
 use tower_agent_durable::{Postgres, Sqlite};
 use tower_agent_middleware::approval::Approval;
 
+use crate::console::get;
 use crate::support::folder::Folder;
 use crate::support::server::Server;
 
@@ -172,6 +175,8 @@ fn another_process() {
     runtime.block_on(async {
         match &*act {
             "shops" => shops(&world).await,
+            "hangs" => hangs(&world).await,
+            "hurries" => hurries(&world).await,
             other => panic!("{other}"),
         }
     });
@@ -204,6 +209,121 @@ async fn shops(world: &World) {
     let tells = AgentRequest::new("I am jo@example.com.").with_run_id("hidden");
     redacting.run(tells).await.unwrap();
     assert_eq!(console.flush().await, 0);
+}
+
+/// A run whose tool does not come back.
+async fn hangs(world: &World) {
+    let console = world.console().await;
+    let (reached, is_reached) = tokio::sync::oneshot::channel();
+    let reached = Mutex::new(Some(reached));
+    let look = Tool::function("look", "Looks.", move |_: f64| {
+        reached.lock().unwrap().take().unwrap().send(()).unwrap();
+        pending::<&str>()
+    });
+    let script = [Turn::tool("look", json!({ "value": 0.1 }))];
+    let agent = Agent::builder(ScriptedModel::new(script))
+        .name("clerk")
+        .tool(look.effect(Effect::Pure))
+        .global_callbacks(console.watch())
+        .build()
+        .unwrap();
+    tokio::spawn(agent.run(named("r")));
+    is_reached.await.unwrap();
+    assert_eq!(console.flush().await, 0);
+    println!("\n#stops");
+    pending::<()>().await;
+}
+
+/// Runs without an end.
+async fn hurries(world: &World) {
+    let console = world.console().await;
+    let clerk = clerk(&console, &world.folder);
+    for number in 0.. {
+        clerk.run(named(&format!("r{number}"))).await.unwrap();
+        // What the writer is about goes on meanwhile.
+        tokio::task::yield_now().await;
+        if number % 50 == 49 {
+            println!("\n#{number}");
+        }
+    }
+}
+
+async fn shows_a_run_whose_process_was_killed(world: World) {
+    let mut process = world.process("hangs");
+    assert_eq!(process.says(), "#stops");
+    process.child.kill().unwrap();
+    process.child.wait().unwrap();
+
+    let console = world.console().await;
+    let (_, page) = get(&console, "/api/runs?status=unfinished").await;
+    let [run] = &page["runs"].as_array().unwrap()[..] else {
+        panic!("one run: {page}");
+    };
+    assert_eq!(run["status"], "unfinished");
+    assert!(run["ended"].is_null());
+    assert!(run["heard"].as_u64().unwrap() >= run["begun"].as_u64().unwrap());
+    assert_eq!(
+        (&run["model_calls"], &run["tool_calls"]),
+        (&json!(1), &json!(1))
+    );
+    let (_, page) = get(&console, "/api/runs?status=running").await;
+    assert_eq!(page["runs"], json!([]), "nobody is known to be at it");
+    let (_, shown) = get(&console, "/api/runs/r").await;
+    let kinds = shown["entries"].as_array().unwrap().iter();
+    let kinds: Vec<_> = kinds.map(|entry| entry["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["agent", "turn", "model", "tool"]);
+    assert!(
+        shown["entries"][2]["end"].is_u64(),
+        "the model has answered"
+    );
+    assert!(shown["entries"][3]["end"].is_null(), "the tool was at it");
+
+    // It is tried again from its beginning; what it had not called is asked about.
+    assert!(matches!(
+        console.fork("r", 1).await.unwrap_err(),
+        NotRecorded::Running { .. }
+    ));
+    let clerk = clerk(&console, &world.folder);
+    let fork = console.fork("r", 0).await.unwrap();
+    let waiting = clerk.run(fork).await.unwrap();
+    assert_eq!(waiting.interrupts().len(), 1);
+    assert_eq!(world.paid(), 0);
+    assert!(console.delete_run("r").await.unwrap());
+    assert_eq!(get(&console, "/api/runs/r").await.0, 404);
+}
+
+async fn shows_no_half_of_a_run_whenever_its_process_is_killed(world: World) {
+    for kills in 1..4 {
+        let mut process = world.process("hurries");
+        for _ in 0..kills {
+            process.says();
+        }
+        process.child.kill().unwrap();
+        process.child.wait().unwrap();
+    }
+    let console = world.console().await;
+    let mut seen = 0;
+    let mut before = String::new();
+    loop {
+        let (_, page) = get(&console, &format!("/api/runs?limit=200&before={before}")).await;
+        for run in page["runs"].as_array().unwrap() {
+            let id = run["id"].as_str().unwrap();
+            let (_, shown) = get(&console, &format!("/api/runs/{id}")).await;
+            let entries = shown["entries"].as_array().unwrap();
+            let numbers = entries.iter().map(|entry| entry["n"].as_u64().unwrap());
+            assert!(numbers.eq(0..entries.len() as u64), "{shown}");
+            match run["status"].as_str().unwrap() {
+                "completed" => assert_eq!(entries.len(), 9, "{shown}"),
+                status => assert_eq!(status, "unfinished"),
+            }
+            seen += 1;
+        }
+        match page["next"].as_str() {
+            Some(next) => before = next.to_owned(),
+            None => break,
+        }
+    }
+    assert!(seen > 0);
 }
 
 async fn goes_on_where_another_process_was(world: World) {
@@ -320,4 +440,6 @@ macro_rules! in_both {
 
 in_both! {
     goes_on_where_another_process_was as forks_from_sqlite, forks_from_postgres;
+    shows_a_run_whose_process_was_killed as killed_over_sqlite, killed_over_postgres;
+    shows_no_half_of_a_run_whenever_its_process_is_killed as hurried_over_sqlite, hurried_over_postgres;
 }
