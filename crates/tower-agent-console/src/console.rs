@@ -12,7 +12,7 @@ use tower_agent::{Agent, RunContext};
 use tower_agent_conversations::{Inbox, Inboxes};
 
 use crate::address::{address, key_of, without_nul};
-use crate::audit::Audit;
+use crate::audit::{Audit, AuditRow};
 use crate::collect::Collector;
 use crate::database::Database;
 use crate::durable::DurableRuns;
@@ -63,7 +63,7 @@ pub(crate) struct Inner {
     pub(crate) durable: OnceLock<Arc<dyn DurableRuns>>,
     #[cfg(feature = "inbox")]
     pub(crate) forks: Forks,
-    pub(crate) audit: Audit,
+    pub(crate) audit: Arc<Audit>,
 }
 
 impl Console {
@@ -72,7 +72,9 @@ impl Console {
     pub fn new() -> Self {
         let epoch = uuid::Uuid::new_v4().simple().to_string();
         // It is part of the names of runs in the database, which people see.
-        let store = Store::new(epoch[..12].to_owned());
+        let name = epoch[..12].to_owned();
+        let audit = Arc::new(Audit::new(name.clone()));
+        let store = Store::new(name);
         #[cfg(feature = "inbox")]
         let forks = Forks::default();
         Self {
@@ -88,7 +90,7 @@ impl Console {
                 durable: OnceLock::new(),
                 #[cfg(feature = "inbox")]
                 forks,
-                audit: Audit::default(),
+                audit,
             }),
             has_content: false,
             user: None,
@@ -120,7 +122,7 @@ impl Console {
     /// ```
     #[must_use]
     pub fn stored_in(self, store: impl RunStore) -> Self {
-        let database = Database::new(Arc::new(store));
+        let database = Database::new(Arc::new(store), self.inner.audit.clone());
         if self.inner.database.set(database).is_ok() {
             lock(&self.inner.collector.store).has_database = true;
             self.inner.start();
@@ -428,9 +430,9 @@ impl Console {
         }
     }
 
-    /// Waits until runs are in the [database](Self::stored_in) as they are now, for at most 10
-    /// seconds, and returns how many are not: for a program that ends. It is 0 at once without a
-    /// database.
+    /// Waits until runs are in the [database](Self::stored_in) as they are now, and who has done
+    /// what, for at most 10 seconds, and returns how many runs and writes are not: for a program
+    /// that ends. It is 0 at once without a database.
     pub async fn flush(&self) -> usize {
         let collector = &self.inner.collector;
         collector.collect();
@@ -442,7 +444,11 @@ impl Console {
             collector.wake();
             database.all_written(collector).await;
         }
-        lock(&collector.store).count_unwritten()
+        let rows = match self.inner.database.get() {
+            Some(_) => self.inner.audit.count_unwritten(),
+            None => 0,
+        };
+        lock(&collector.store).count_unwritten() + rows
     }
 
     /// Ends the live views, which otherwise stay open for as long as somebody looks, so that a
@@ -510,6 +516,12 @@ impl Inner {
         if let Some(database) = self.database.get() {
             database.start(&self.collector);
         }
+    }
+
+    /// Writes down who has done what.
+    pub(crate) fn audited(&self, row: AuditRow) {
+        self.audit.add(row, self.database.get().is_some());
+        self.collector.wake();
     }
 
     /// Finds a run by the id that the page shows: that of the run itself, or with the name of its

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower_agent::error::{Error, ErrorKind, Result};
 
 use crate::address::without_nul;
+use crate::audit::Audit;
 use crate::collect::{Change, Collector};
 use crate::lock::lock;
 use crate::record::{Entry, EntryKind, Run, ShownEntry, Status, StoredMark, micros};
@@ -35,6 +36,9 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// The number of entries, with their calls, that are read at once.
 const AT_ONCE: u32 = 500;
 
+/// The number of rows of the audit in the database.
+const AUDIT: u64 = 100_000;
+
 /// The bytes of texts, about, after which no more is written at once.
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -44,6 +48,7 @@ const TRIM: Duration = Duration::from_secs(60);
 /// The database of a console.
 pub(crate) struct Database {
     pub(crate) store: Arc<dyn RunStore>,
+    audit: Arc<Audit>,
     task: Mutex<Option<JoinHandle<()>>>,
     /// The number of the run that is being written.
     writing: watch::Sender<Option<u64>>,
@@ -51,9 +56,10 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    pub(crate) fn new(store: Arc<dyn RunStore>) -> Arc<Self> {
+    pub(crate) fn new(store: Arc<dyn RunStore>, audit: Arc<Audit>) -> Arc<Self> {
         Arc::new(Self {
             store,
+            audit,
             task: Mutex::default(),
             writing: watch::Sender::default(),
             away_until: Mutex::default(),
@@ -131,11 +137,25 @@ impl Database {
         waited.await
     }
 
-    /// Waits until every run is written, for as long as a patient one does.
+    /// Writes who has done what since it was written last. Returns the error of what was not.
+    async fn write_audit(&self) -> Option<Error> {
+        loop {
+            let rows = self.audit.unwritten();
+            let number = rows.last()?.place.key.number;
+            if let Err(error) = self.store.audit(rows).await {
+                return Some(error);
+            }
+            self.audit.written(number);
+            // For those who wait until all is written.
+            self.writing.send_replace(None);
+        }
+    }
+
+    /// Waits until everything is written, for as long as a patient one does.
     pub(crate) async fn all_written(&self, collector: &Collector) {
         let mut writing = self.writing.subscribe();
         let all_written = async {
-            while lock(&collector.store).count_unwritten() > 0 {
+            while lock(&collector.store).count_unwritten() + self.audit.count_unwritten() > 0 {
                 // The sender is in `self`.
                 let _ = writing.changed().await;
             }
@@ -248,6 +268,7 @@ async fn write(
             return;
         };
         let (written, failure) = database.write_all(&collector).await;
+        let failure = failure.or(database.write_audit().await);
         untrimmed += written;
         // Of a hundred, one may be too many: to count them all costs more than a write.
         if untrimmed > limits.runs as u64 / 100 || Instant::now() >= trim_at {
@@ -285,6 +306,7 @@ fn bounds(limits: Limits) -> StoredBounds {
     StoredBounds {
         runs: limits.runs as u64,
         bytes: limits.bytes as u64,
+        audit: AUDIT,
         oldest: oldest.map_or(0, micros),
     }
 }

@@ -74,8 +74,8 @@
 //! other's. A run that goes on is written as it begins and from time to time: to another process,
 //! and after a kill, it is `unfinished`, with the time at which it was last heard of, since nobody
 //! can tell whether its process is gone. A database has what the memory has, and nothing else: of
-//! the rows below what is kept of runs, users in the clear and not as hashes. It is not encrypted.
-//! The questions, and who has answered or deleted what, are not in it.
+//! the rows below what is kept of runs, users in the clear and not as hashes, and who has done
+//! what. It is not encrypted. The questions are not in it.
 //!
 //! [`delete_user`](Console::delete_user) and [`export_user`](Console::export_user) are for a
 //! person's data, in memory and in the database.
@@ -92,7 +92,7 @@
 //! | the texts of what callbacks and layers changed, before and afterwards | as messages are, and not where a [redaction](tower_agent::call::Extensions::note_hiding) is or is around it | as messages are |
 //! | messages, instructions, arguments, results, values of the application's own events and of [notes](tower_agent::RunContext::note), texts of errors | with [`record_content`](Console::record_content), up to 64 KiB a text | operators who [see content](Operator::sees_content) |
 //! | the questions that wait, with what is asked about and whose conversation it is | not here | operators with the [role](Operator::answers_as) of the question |
-//! | who has answered which question, or forked, resumed, saved, exported or deleted which runs, when, with which result | the last 10,000 in memory, and each as a line of the program's log | every operator |
+//! | who has answered which question, or forked, resumed, saved, exported or deleted which runs, when, with which result | the last 10,000 in memory and 100,000 in the database, and each as a line of the program's log | every operator |
 //! | an export: all of the above of one run, or of all of a user's | not here | operators who [manage data](Operator::manages_data), each row as far as they see it |
 //! | calls as a whole, with settings, declarations of tools, metadata, media and parts that are a provider's own | with `record_content`, the parts of it that a redaction hides in memory alone | in a [recording](Console::recording) and at the step of a [fork](Fork): operators who see content, and for a fork have the [role](Fork::ROLE) |
 //! | state, private state, extensions, headers, keys, sealed values | never | nobody |
@@ -183,7 +183,8 @@ pub use self::not_recorded::NotRecorded;
 pub use self::operator::Operator;
 pub use self::service::{ConsoleService, ResponseBody, ResponseFuture};
 pub use self::stored::{
-    RunStore, StoredBounds, StoredEntry, StoredHead, StoredKey, StoredPlace, StoredQuery, StoredRun,
+    RunStore, StoredAudit, StoredBounds, StoredEntry, StoredHead, StoredKey, StoredPlace,
+    StoredQuery, StoredRun,
 };
 
 /// The README's example, so that it compiles.

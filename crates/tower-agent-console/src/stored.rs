@@ -52,6 +52,16 @@ pub trait RunStore: Send + Sync + 'static {
     /// Removes the runs of a user, and returns how many there were.
     fn remove_user(&self, user: String) -> BoxFuture<'_, Result<u64>>;
 
+    /// Adds rows to the audit. One whose [place](StoredAudit::place) has a row already is left out.
+    fn audit(&self, rows: Vec<StoredAudit>) -> BoxFuture<'_, Result<()>>;
+
+    /// Returns at most so many rows of the audit, the latest first, or those behind this place.
+    fn audited<'a>(
+        &'a self,
+        before: Option<&'a StoredPlace>,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<StoredAudit>>>;
+
     /// Removes what is beyond these bounds, the oldest first, and returns how many runs it was. The
     /// latest run stays, however large it is, unless it is too old.
     fn trim(&self, bounds: StoredBounds) -> BoxFuture<'_, Result<u64>>;
@@ -118,6 +128,21 @@ pub struct StoredEntry {
     pub whole: Option<String>,
 }
 
+/// A write of somebody from a console, in a [`RunStore`].
+#[derive(Clone, Debug)]
+pub struct StoredAudit {
+    /// When it was, and its number among those of its console.
+    pub place: StoredPlace,
+    /// The name of the operator.
+    pub operator: String,
+    /// `answer`, `fork`, `save`, `export` or `delete`.
+    pub action: String,
+    /// The run, the question or the hash of the user that it was about.
+    pub about: String,
+    /// The HTTP status of the response.
+    pub status: u16,
+}
+
 /// The runs that a [`RunStore`] is asked for: those that have all that is set.
 #[derive(Clone, Debug, Default)]
 pub struct StoredQuery {
@@ -139,8 +164,8 @@ pub struct StoredQuery {
     pub limit: u32,
 }
 
-/// A place in a list of runs, which is in the order of their begin, and of their keys where that is
-/// the same.
+/// A place in a list of runs or of the audit, which is in the order of their begin, and of their
+/// keys where that is the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StoredPlace {
     /// The begin, in microseconds since 1970.
@@ -156,6 +181,8 @@ pub struct StoredBounds {
     pub runs: u64,
     /// The [bytes](StoredRun::bytes) of all runs.
     pub bytes: u64,
+    /// The number of rows of the audit.
+    pub audit: u64,
     /// Runs that were [heard](StoredHead::heard) of before this are too old. In microseconds since
     /// 1970; 0 for none.
     pub oldest: u64,

@@ -1,6 +1,6 @@
 // What an operator may do with what is kept of a run and of its user, and the record of who did what.
 
-import { h, time } from "./dom.js";
+import { count, h, time } from "./dom.js";
 import { get, post } from "./server.js";
 import { go } from "./app.js";
 
@@ -46,20 +46,31 @@ function confirmed(question, label) {
   });
 }
 
-/** A table of who has done what, and what brings it up to date. */
+/** A table of who has done what, with what fills it and what adds to it. */
 export function auditTable() {
   const body = h("tbody");
   const table = h("table", { class: "audit" },
     h("thead", {}, h("tr", {}, ["At", "By", "What", "About", "Result"].map((head) => h("th", { scope: "col" }, head)))), body);
   const result = (status) => status === 202 ? "accepted" : status < 300 ? "done" : `refused (${status})`;
-  const fill = (rows) => body.replaceChildren(...rows.map((row) => h("tr", {},
-    h("td", {}, time(row.at)), h("td", {}, row.operator), h("td", {}, row.action), h("td", { class: "name" }, row.about), h("td", {}, result(row.status)))));
-  return [table, fill];
+  const lines = (rows) => rows.map((row) => h("tr", {},
+    h("td", {}, time(row.at)), h("td", {}, row.operator), h("td", {}, row.action), h("td", { class: "name" }, row.about), h("td", {}, result(row.status))));
+  return [table, (rows) => body.replaceChildren(...lines(rows)), (rows) => body.append(...lines(rows))];
 }
 
 export async function showAudit(place) {
-  const rows = await get("api/audit");
-  const [table, fill] = auditTable();
-  fill(rows.slice(0, 1000));
-  place.append(h("h1", {}, "Audit"), rows.length ? table : h("p", { class: "note" }, "Nobody has answered, exported or deleted anything since the program started."));
+  const load = (before) => get(`api/audit?${new URLSearchParams({ limit: 200, before })}`);
+  const [table, fill, add] = auditTable();
+  let { rows, next, unstored, is_away: isAway } = await load("");
+  fill(rows);
+  const note = h("p", { class: "note", role: "status" }, [
+    rows.length === 0 && "Nobody has answered, exported or deleted anything yet.",
+    unstored && `${count(unstored, "row has", "rows have")} gone before the database took ${unstored === 1 ? "it" : "them"}.`,
+    isAway && "The database does not answer: these are the rows in memory.",
+  ].filter(Boolean).join(" "));
+  const more = h("button", { type: "button", hidden: !next, onclick: async () => {
+    ({ rows, next } = await load(next));
+    add(rows);
+    more.hidden = !next;
+  } }, "Older rows");
+  place.append(h("h1", {}, "Audit"), ...(rows.length ? [table] : []), note, more);
 }

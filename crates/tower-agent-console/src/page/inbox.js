@@ -32,7 +32,7 @@ export async function showInbox(place, _, me) {
       list.append(card);
     }
     if (!questions.length && !note.textContent) note.textContent = "Nothing waits.";
-    const rows = await get("api/audit");
+    const { rows } = await get("api/audit?limit=200");
     const answers = rows.filter(({ action }) => action === "answer").slice(0, 100);
     fill(answers);
     history.hidden = !answers.length;

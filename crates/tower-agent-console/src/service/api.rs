@@ -1,5 +1,7 @@
 //! Runs, agents and the audit, as JSON.
 
+use std::collections::BTreeMap;
+
 use http::Response;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -269,15 +271,56 @@ impl Api<'_> {
         let mut gauges = self.console.gauges.read().await;
         let readings = gauges.iter_mut().flat_map(|gauge| &mut gauge.readings);
         for reading in readings {
-            if let (Some(key), false) = (&reading.of, self.operator.sees_users) {
-                reading.of = Some(self.console.hash(key).into());
+            if !self.operator.sees_users {
+                let key = reading.of.take();
+                reading.of = key.map(|key| self.console.hash(&key).into());
             }
         }
         reply::json(&gauges)
     }
 
-    pub(super) fn audit(&self) -> Response<ResponseBody> {
-        reply::json(&self.console.audit.rows())
+    pub(super) async fn audit(&self, query: &str) -> Result<Response<ResponseBody>, Refusal> {
+        let StoredQuery { before, limit, .. } = wanted(query)?;
+        let audit = &self.console.audit;
+        // First: what is written meanwhile is in both.
+        let recent = audit.rows(before.as_ref());
+        let stored = match self.console.database.get() {
+            Some(database) => {
+                let read = database.store.audited(before.as_ref(), limit + 1);
+                Some(database.look(read).await)
+            }
+            None => None,
+        };
+        let is_away = matches!(stored, Some(Err(_)));
+        let stored = stored.and_then(Result::ok).unwrap_or_default();
+        let limit = limit as usize;
+        // Behind this one there are others that were not asked for.
+        let end = stored.get(limit).map(|row| row.place.clone());
+        let all = recent.into_iter().chain(stored);
+        let all: BTreeMap<_, _> = all.map(|row| (row.place.clone(), row)).collect();
+        let mut rows: Vec<_> = all.into_values().rev().collect();
+        if let Some(end) = &end {
+            rows.retain(|row| row.place >= *end);
+        }
+        let has_more = rows.len() > limit;
+        rows.truncate(limit);
+        let last = rows.last().filter(|_| has_more);
+        let next = last.map(|row| row.place.clone()).or(end);
+        let shown = rows.iter().map(|row| {
+            json!({
+                "at": row.place.begun,
+                "operator": row.operator,
+                "action": row.action,
+                "about": row.about,
+                "status": row.status,
+            })
+        });
+        Ok(reply::json(&json!({
+            "rows": shown.collect::<Vec<_>>(),
+            "next": next.as_ref().map(written_place),
+            "unstored": audit.unstored(),
+            "is_away": is_away,
+        })))
     }
 }
 

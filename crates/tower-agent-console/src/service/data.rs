@@ -59,7 +59,7 @@ where
     let done = Data { console, operator };
     let done = done.act(action, body, &mut about).await;
     let status = done.as_ref().map_or_else(Refusal::status, Response::status);
-    console.inner.audit.add(AuditRow {
+    console.inner.audited(AuditRow {
         at: micros(SystemTime::now()),
         operator: operator.shared_name().clone(),
         action: action.name(),

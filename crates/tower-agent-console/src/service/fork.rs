@@ -76,7 +76,7 @@ where
         Err(refusal) => (refusal.status(), String::new()),
     };
     let cut = |text: &str| text.chars().take(200).collect::<String>();
-    console.inner.audit.add(AuditRow {
+    console.inner.audited(AuditRow {
         at: micros(SystemTime::now()),
         operator: operator.shared_name().clone(),
         action: "fork",

@@ -13,7 +13,8 @@ use tower_agent::BoxError;
 
 use super::body::ResponseBody;
 use super::reply::Refusal;
-use crate::audit::{Audit, AuditRow};
+use crate::audit::AuditRow;
+use crate::console::Inner;
 use crate::inbox::InboxOf;
 use crate::lock::lock;
 use crate::operator::Operator;
@@ -26,7 +27,7 @@ const AUDITED: usize = 64 << 10;
 /// Passes a request to the inbox, and writes down who has answered what.
 pub(super) async fn inbox<B>(
     inbox: InboxOf,
-    audit: &Audit,
+    console: &Inner,
     operator: Operator,
     mut parts: Parts,
     body: B,
@@ -51,7 +52,7 @@ where
     let request = Request::from_parts(parts, body.boxed_unsync());
     let response = inbox(request).await.map(ResponseBody::full);
     if is_write {
-        audit.add(AuditRow {
+        console.audited(AuditRow {
             at: micros(SystemTime::now()),
             operator: operator.shared_name().clone(),
             action: "answer",

@@ -122,8 +122,8 @@ impl ConsoleService {
         #[cfg(feature = "inbox")]
         if path == ["api", "inbox"] {
             let inbox = self.console.inbox;
-            let audit = &self.console.inner.audit;
-            return inbox::inbox(inbox, audit, operator, parts, body).await;
+            let console = &self.console.inner;
+            return inbox::inbox(inbox, console, operator, parts, body).await;
         }
         #[cfg(feature = "inbox")]
         if let ["api", "runs", id, "fork", step] = path[..]
@@ -172,7 +172,7 @@ impl ConsoleService {
             }
             ["api", "durable"] => api.durable(query).await,
             ["api", "limits"] => Ok(api.limits().await),
-            ["api", "audit"] => Ok(api.audit()),
+            ["api", "audit"] => api.audit(query).await,
             ["api", "live"] => {
                 let console = self.console.inner.clone();
                 live::live(console, &self.live, operator, &parts, query)

@@ -28,7 +28,7 @@ pub(super) async fn recording(
     let status = response
         .as_ref()
         .map_or_else(Refusal::status, Response::status);
-    console.inner.audit.add(AuditRow {
+    console.inner.audited(AuditRow {
         at: micros(SystemTime::now()),
         operator: operator.shared_name().clone(),
         action: "save",

@@ -143,7 +143,7 @@ async fn a_fork_from_the_page_is_a_run_that_is_told_from_its_origin() {
     assert_eq!(seen.instructions(), Some("Be cold."));
     assert_eq!(seen.settings().model.as_deref(), Some("larger"));
 
-    let audit = json(&desk.service, "/api/audit").await;
+    let audit = json(&desk.service, "/api/audit").await["rows"].take();
     assert_eq!(audit[0]["action"], "fork");
     assert_eq!(audit[0]["operator"], "sam");
     assert_eq!(audit[0]["status"], 201);
@@ -196,7 +196,7 @@ async fn who_may_not_fork_is_refused_and_written_down() {
             403
         );
     }
-    let audit = json(&desk.service, "/api/audit").await;
+    let audit = json(&desk.service, "/api/audit").await["rows"].take();
     assert_eq!(audit.as_array().unwrap().len(), 3);
     assert_eq!(audit[0]["status"], 403);
 

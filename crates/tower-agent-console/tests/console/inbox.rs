@@ -66,7 +66,7 @@ async fn a_question_is_answered_and_the_answer_is_audited() {
         "answered once: {again}"
     );
 
-    let audit = json(&service, "/api/audit").await;
+    let audit = json(&service, "/api/audit").await["rows"].take();
     assert_eq!(audit[1]["operator"], "sam");
     assert_eq!(audit[1]["status"], 202);
     let about = audit[1]["about"].as_str().unwrap();

@@ -262,7 +262,7 @@ async fn who_takes_a_recording_sees_content_and_is_written_down() {
     assert_eq!(get(&reader, &path).await.0, 403);
 
     let audit = json(&sam, "/api/audit").await;
-    let rows: Vec<_> = audit.as_array().unwrap().iter().collect();
+    let rows: Vec<_> = audit["rows"].as_array().unwrap().iter().collect();
     let told = |row: &Value| {
         (
             row["operator"].clone(),

@@ -12,7 +12,8 @@ use tower_agent::error::Result;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Error, ErrorKind, Tool};
 use tower_agent_console::{
-    Console, RunStore, StoredBounds, StoredEntry, StoredHead, StoredKey, StoredQuery, StoredRun,
+    Console, RunStore, StoredAudit, StoredBounds, StoredEntry, StoredHead, StoredKey, StoredPlace,
+    StoredQuery, StoredRun,
 };
 
 use crate::world::{User, get, json, runs, service, user_of};
@@ -21,6 +22,7 @@ use crate::world::{User, get, json, runs, service, user_of};
 #[derive(Clone, Default)]
 struct Shelf {
     runs: Arc<Mutex<Vec<StoredRun>>>,
+    audit: Arc<Mutex<Vec<StoredAudit>>>,
     /// The most entries that were put at once.
     most: Arc<AtomicUsize>,
     fails: Arc<AtomicBool>,
@@ -142,6 +144,20 @@ impl RunStore for Shelf {
             runs.retain(|run| run.head.user.as_deref() != Some(&user));
             (before - runs.len()) as u64
         })
+    }
+
+    fn audit(&self, rows: Vec<StoredAudit>) -> BoxFuture<'_, Result<()>> {
+        let audit = self.audit.clone();
+        self.does(move |_| audit.lock().unwrap().extend(rows))
+    }
+
+    fn audited<'a>(
+        &'a self,
+        _: Option<&'a StoredPlace>,
+        _: u32,
+    ) -> BoxFuture<'a, Result<Vec<StoredAudit>>> {
+        let audit = self.audit.clone();
+        self.does(move |_| audit.lock().unwrap().clone())
     }
 
     fn trim(&self, _: StoredBounds) -> BoxFuture<'_, Result<u64>> {
@@ -330,4 +346,26 @@ async fn a_long_run_is_written_in_parts() {
     assert!(positions.eq(0..run.entries.len() as u32));
     assert!(run.entries.len() > 1_800);
     assert!(shelf.most.load(Ordering::SeqCst) <= 501, "at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_done_what_is_written_behind_and_tried_again() {
+    let shelf = Shelf::default();
+    shelf.fails.store(true, Ordering::SeqCst);
+    let console = Console::new().stored_in(shelf.clone());
+    let service = service(&console);
+    let (status, _) = crate::world::post(&service, "/api/delete", json!({ "run": "none" })).await;
+    assert_eq!(
+        status, 403,
+        "the operator does not manage data, and it is written down"
+    );
+    assert_eq!(console.flush().await, 1);
+    let page = json(&service, "/api/audit").await;
+    assert_eq!(page["is_away"], true);
+    assert_eq!(page["rows"].as_array().unwrap().len(), 1);
+    shelf.fails.store(false, Ordering::SeqCst);
+    while console.flush().await > 0 {}
+    let rows = shelf.audit.lock().unwrap().clone();
+    assert_eq!((rows.len(), rows[0].status), (1, 403));
+    assert_eq!(rows[0].operator, "sam");
 }

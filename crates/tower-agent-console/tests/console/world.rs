@@ -71,3 +71,11 @@ pub(crate) struct User(pub(crate) &'static str);
 pub(crate) fn user_of(run: &tower_agent::RunContext) -> Option<String> {
     Some(run.extensions().get::<User>()?.0.to_owned())
 }
+
+/// The status and the body of what is answered to this.
+pub(crate) async fn post(service: &ConsoleService, path: &str, body: Value) -> (u16, Value) {
+    let request = Request::post(path).body(body.to_string()).unwrap();
+    let response = send(service, request).await;
+    let status = response.status().as_u16();
+    (status, serde_json::from_str(&text(response).await).unwrap())
+}

@@ -42,3 +42,18 @@ CREATE TABLE tower_agent_console_entries (
     PRIMARY KEY (run, position)
 );
 CREATE INDEX tower_agent_console_entries_of_call ON tower_agent_console_entries (call) WHERE call IS NOT NULL;
+
+-- Who has written what from the page of a console.
+CREATE TABLE tower_agent_console_audit (
+    -- In microseconds since 1970.
+    at INTEGER NOT NULL,
+    -- The console, and the number of the row in it.
+    console TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    operator TEXT NOT NULL,
+    action TEXT NOT NULL,
+    about TEXT NOT NULL,
+    -- The HTTP status of the response.
+    status INTEGER NOT NULL,
+    PRIMARY KEY (at, console, number)
+);

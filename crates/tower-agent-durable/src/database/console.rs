@@ -3,7 +3,8 @@
 use futures_util::future::BoxFuture;
 use tower_agent::error::{Error, ErrorKind};
 use tower_agent_console::{
-    RunStore, StoredBounds, StoredEntry, StoredHead, StoredKey, StoredQuery, StoredRun,
+    RunStore, StoredAudit, StoredBounds, StoredEntry, StoredHead, StoredKey, StoredPlace,
+    StoredQuery, StoredRun,
 };
 use tower_agent_conversations::StoreError;
 
@@ -68,6 +69,32 @@ const CALLS: &str = "\
 
 const NUMBERS: &str =
     "SELECT number FROM tower_agent_console_runs WHERE console = $1 AND number >= $2";
+
+#[cfg(feature = "postgres")]
+const AUDIT_IN_POSTGRES: &str = "\
+    INSERT INTO tower_agent_console_audit (at, console, number, operator, action, about, status) \
+    SELECT CAST(fields ->> 0 AS BIGINT), fields ->> 1, CAST(fields ->> 2 AS BIGINT), fields ->> 3, \
+    fields ->> 4, fields ->> 5, CAST(fields ->> 6 AS BIGINT) \
+    FROM json_array_elements(CAST($1::TEXT AS JSON)) AS e (fields) ON CONFLICT DO NOTHING";
+
+#[cfg(feature = "sqlite")]
+const AUDIT_IN_SQLITE: &str = "\
+    INSERT INTO tower_agent_console_audit (at, console, number, operator, action, about, status) \
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), \
+    json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'), \
+    json_extract(value, '$[6]') FROM json_each($1) WHERE true ON CONFLICT DO NOTHING";
+
+const AUDITED: &str = "\
+    SELECT at, console, number, operator, action, about, status FROM tower_agent_console_audit \
+    WHERE (at, console, number) < ($1, $2, $3) ORDER BY at DESC, console DESC, number DESC LIMIT $4";
+
+const TRIM_AUDIT: &str = "\
+    DELETE FROM tower_agent_console_audit WHERE (at, console, number) IN (\
+    SELECT at, console, number FROM tower_agent_console_audit \
+    ORDER BY at DESC, console DESC, number DESC LIMIT $1 OFFSET $2)";
+
+/// The number of rows of the audit that go at once.
+const TRIMMED: u32 = 10_000;
 
 const TRIM: &str = "\
     DELETE FROM tower_agent_console_runs WHERE heard < $3 OR row_id IN (\
@@ -238,6 +265,67 @@ async fn numbers(database: &dyn Sql, console: &str, from: u64) -> Result<Vec<u64
     rows.iter().map(|row| row.number("number")).collect()
 }
 
+async fn audit(database: &dyn Sql, rows: &[StoredAudit]) -> Result<(), StoreError> {
+    let rows = rows.iter().map(|row| {
+        let StoredKey { console, number } = &row.place.key;
+        (
+            row.place.begun,
+            console,
+            number,
+            &row.operator,
+            &row.action,
+            &row.about,
+            row.status,
+        )
+    });
+    let rows: Vec<_> = rows.collect();
+    let rows = serde_json::to_string(&rows).map_err(StoreError::data)?;
+    let sql = match database.dialect() {
+        #[cfg(feature = "postgres")]
+        Dialect::Postgres => AUDIT_IN_POSTGRES,
+        #[cfg(feature = "sqlite")]
+        Dialect::Sqlite => AUDIT_IN_SQLITE,
+    };
+    // Unlike what was watched, it is there for good once it was said to be.
+    let mut tx = database.begin(Wait::Limited, Durability::AtCommit).await?;
+    tx.execute(sql, &[(&rows).into()]).await?;
+    tx.commit().await
+}
+
+async fn audited(
+    database: &dyn Sql,
+    before: Option<&StoredPlace>,
+    limit: u32,
+) -> Result<Vec<StoredAudit>, StoreError> {
+    let last = StoredPlace {
+        begun: i64::MAX as u64,
+        key: StoredKey {
+            console: String::new(),
+            number: 0,
+        },
+    };
+    let before = before.unwrap_or(&last);
+    let [console, number] = key_values(&before.key);
+    let values = [before.begun.into(), console, number, limit.into()];
+    let rows = database.read(AUDITED, &values).await?;
+    let row = |row: &Row| {
+        Ok(StoredAudit {
+            place: StoredPlace {
+                begun: row.number("at")?,
+                key: StoredKey {
+                    console: row.text("console")?.to_owned(),
+                    number: row.number("number")?,
+                },
+            },
+            operator: row.text("operator")?.to_owned(),
+            action: row.text("action")?.to_owned(),
+            about: row.text("about")?.to_owned(),
+            status: row.number("status")?,
+        })
+    };
+    rows.iter().map(row).collect()
+}
+
 /// Deletes runs, and what they were from the files of the database.
 async fn delete(
     database: &dyn Sql,
@@ -335,9 +423,25 @@ macro_rules! stores_watched_runs {
                 Box::pin(async move { removed.await.map_err(failed) })
             }
 
+            fn audit(&self, rows: Vec<StoredAudit>) -> BoxFuture<'_, Result<(), Error>> {
+                let database = self.clone();
+                let written = to_end(async move { audit(&database, &rows).await });
+                Box::pin(async move { written.await.map_err(failed) })
+            }
+
+            fn audited<'a>(
+                &'a self,
+                before: Option<&'a StoredPlace>,
+                limit: u32,
+            ) -> BoxFuture<'a, Result<Vec<StoredAudit>, Error>> {
+                Box::pin(async move { audited(self, before, limit).await.map_err(failed) })
+            }
+
             fn trim(&self, bounds: StoredBounds) -> BoxFuture<'_, Result<u64, Error>> {
                 let database = self.clone();
                 let removed = to_end(async move {
+                    let rows = [TRIMMED.into(), bounds.audit.into()];
+                    delete(&database, TRIM_AUDIT, &rows).await?;
                     let values = [
                         bounds.runs.into(),
                         bounds.bytes.into(),

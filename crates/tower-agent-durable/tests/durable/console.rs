@@ -48,7 +48,10 @@ async fn run(console: &Console, id: &str, user: &'static str) {
 
 fn service(console: &Console) -> ConsoleService {
     let console = console.clone();
-    console.into_service(|_| Some(Operator::new("sam").sees_content().sees_users()))
+    console.into_service(|_| {
+        let sam = Operator::new("sam");
+        Some(sam.sees_content().sees_users().manages_data())
+    })
 }
 
 pub(crate) async fn get(console: &Console, path: &str) -> (u16, Value) {
@@ -191,6 +194,7 @@ async fn keeps_within_its_bounds(place: &impl Place<Journal: RunStore + Clone>) 
     let bounds = |runs, bytes, oldest| tower_agent_console::StoredBounds {
         runs,
         bytes,
+        audit: 2,
         oldest,
     };
     database.trim(bounds(2, u64::MAX, 0)).await.unwrap();
@@ -201,6 +205,67 @@ async fn keeps_within_its_bounds(place: &impl Place<Journal: RunStore + Clone>) 
     assert_eq!(own(&last[0]), "r6");
     database.trim(bounds(2, u64::MAX, u64::MAX)).await.unwrap();
     assert_eq!(ids(&after, "").await.len(), 0, "it is too old");
+}
+
+async fn delete(console: &Console, run: &str) -> u16 {
+    let request = http::Request::post("/api/delete");
+    let body = Full::<Bytes>::from(json!({ "run": run }).to_string());
+    let response = service(console).oneshot(request.body(body).unwrap()).await;
+    response.unwrap().status().as_u16()
+}
+
+async fn keeps_who_has_done_what(place: &impl Place<Journal: RunStore + Clone>) {
+    let database = place.open().await;
+    let before = console(database.clone());
+    run(&before, "r1", "ada").await;
+    assert_eq!(delete(&before, "r1").await, 200);
+    assert_eq!(delete(&before, "r1").await, 404);
+    assert_eq!(before.flush().await, 0);
+    drop(before);
+
+    let after = console(place.open().await);
+    assert_eq!(delete(&after, "none\0").await, 404);
+    // Whether it is written by now or not.
+    let mut seen = Vec::new();
+    let mut place_before = String::new();
+    loop {
+        let path = format!("/api/audit?limit=1&before={place_before}");
+        let (status, page) = get(&after, &path).await;
+        assert_eq!(status, 200, "{page}");
+        assert_eq!(page["unstored"], 0);
+        seen.extend(page["rows"].as_array().unwrap().clone());
+        match page["next"].as_str() {
+            Some(next) => place_before = next.to_owned(),
+            None => break,
+        }
+    }
+    let told = seen.iter().map(|row| {
+        assert_eq!(
+            (&row["operator"], &row["action"]),
+            (&json!("sam"), &json!("delete"))
+        );
+        (
+            row["about"].as_str().unwrap(),
+            row["status"].as_u64().unwrap(),
+        )
+    });
+    let told: Vec<_> = told.collect();
+    assert_eq!(
+        told,
+        [("run none\u{fffd}", 404), ("run r1", 404), ("run r1", 200)]
+    );
+
+    assert_eq!(after.flush().await, 0);
+    let bounds = tower_agent_console::StoredBounds {
+        runs: 10,
+        bytes: u64::MAX,
+        audit: 2,
+        oldest: 0,
+    };
+    database.trim(bounds).await.unwrap();
+    let other = console(database);
+    let (_, page) = get(&other, "/api/audit").await;
+    assert_eq!(page["rows"].as_array().unwrap()[..], seen[..2]);
 }
 
 /// Each in a database of its own, of both kinds.
@@ -226,6 +291,7 @@ in_both! {
     shows_what_two_processes_do as sqlite_is_shared, postgres_is_shared;
     removes_from_all_processes as sqlite_removes, postgres_removes;
     keeps_within_its_bounds as sqlite_is_bounded, postgres_is_bounded;
+    keeps_who_has_done_what as sqlite_keeps_the_audit, postgres_keeps_the_audit;
 }
 
 /// Returns whether the text is in a file of the folder.
