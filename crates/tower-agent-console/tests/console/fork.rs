@@ -315,7 +315,7 @@ async fn callbacks_are_asked_and_change_an_answer_once() {
 #[tokio::test]
 async fn agents_as_tools_and_teams_are_forked_inside_too() {
     let shop = Shop::default();
-    for kind in ["tool", "team", "transfer"] {
+    for kind in ["tool", "team", "parallel", "transfer"] {
         let console = console();
         let helper = Agent::builder(thinking(&[Ok(&[("look", 1), ("pay", 5)]), Err("Paid.")]))
             .name("helper")
@@ -343,11 +343,24 @@ async fn agents_as_tools_and_teams_are_forked_inside_too() {
             .global_callbacks(console.watch())
             .build()
             .unwrap(),
+            "parallel" => {
+                let marks = [Ok(&[("mark", 1)][..]), Err("Marked.")];
+                let pays = [Ok(&[("look", 1), ("pay", 5)][..]), Err("Paid.")];
+                let first = Agent::builder(after_results("mark", marks));
+                let second = Agent::builder(after_results("pay", pays));
+                let [first, second] = [first.name("first"), second.name("second")]
+                    .map(|member| member.tools(shop.tools()).build().unwrap());
+                Agent::parallel("team")
+                    .agents([first, second])
+                    .global_callbacks(console.watch())
+                    .build()
+                    .unwrap()
+            }
             "team" => {
                 let first = Agent::builder(thinking(&[Ok(&[("mark", 1)]), Err("Marked.")]))
                     .name("first")
                     .tools(shop.tools());
-                let helper = Agent::builder(member(&[Ok(&[("pay", 5)]), Err("Paid.")]))
+                let helper = Agent::builder(member([Ok(&[("pay", 5)]), Err("Paid.")]))
                     .name("helper")
                     .tools(shop.tools());
                 Agent::sequential("team")
@@ -357,7 +370,7 @@ async fn agents_as_tools_and_teams_are_forked_inside_too() {
                     .unwrap()
             }
             _ => {
-                let helper = Agent::builder(member(&[Ok(&[("pay", 5)]), Err("Paid.")]))
+                let helper = Agent::builder(member([Ok(&[("pay", 5)]), Err("Paid.")]))
                     .name("helper")
                     .tools(shop.tools());
                 let hands_over = ScriptedModel::always(Turn::function(|_| {
@@ -398,17 +411,20 @@ async fn agents_as_tools_and_teams_are_forked_inside_too() {
 }
 
 /// As [`thinking`], for a member that follows others: it has answered as often as its tools have.
-fn member(turns: &'static [Says]) -> ScriptedModel {
+fn member(turns: [Says; 2]) -> ScriptedModel {
+    after_results("pay", turns)
+}
+
+/// A model whose answer follows from how many results of this tool there are.
+fn after_results(tool: &'static str, turns: [Says; 2]) -> ScriptedModel {
     ScriptedModel::always(Turn::function(move |request| {
         let results = request.messages().iter().flat_map(Message::tool_results);
-        let paid = |result: &&ToolResult| &*result.name == "pay";
-        let index = results.filter(paid).count();
+        let own = |result: &&ToolResult| &*result.name == tool;
+        let index = results.filter(own).count();
         Ok(match turns[index] {
-            Ok(calls) => ModelResponse::from_tool_calls(
-                calls
-                    .iter()
-                    .map(|(name, value)| ToolCall::new("p1", *name, json!({ "value": value }))),
-            ),
+            Ok(calls) => ModelResponse::from_tool_calls(calls.iter().map(|(name, value)| {
+                ToolCall::new(format!("{name} 1"), *name, json!({ "value": value }))
+            })),
             Err(text) => ModelResponse::from_text(text),
         })
     }))
