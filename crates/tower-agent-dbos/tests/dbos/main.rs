@@ -4,6 +4,7 @@ mod answers;
 #[path = "../../../tower-agent-durable/tests/support/clerks.rs"]
 mod clerks;
 mod kill;
+mod killed_answers;
 mod policy;
 mod process;
 mod refusals;

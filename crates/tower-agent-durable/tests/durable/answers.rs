@@ -1,11 +1,7 @@
 //! One question, answered on each way, wherever its run is kept: the tool is called once or not at
 //! all, for the right user, and the question is open for nobody afterwards.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
 
 use axum::http;
 use bytes::Bytes;
@@ -16,9 +12,8 @@ use test_support::store::EndedLeases;
 use tokio::sync::Notify;
 use tower::{Layer, ServiceExt};
 use tower_agent::agent::BoxAgent;
-use tower_agent::callback::{before_agent, before_model};
 use tower_agent::error::ResolutionOutcome;
-use tower_agent::{Agent, AgentRequest, Checkpoint, ModelRequest, Resolution, Role};
+use tower_agent::{Agent, AgentRequest, Checkpoint, Resolution};
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_conversations::{
     Continuation, ConversationKey, ConversationQuery, Inbox, InboxService, Inboxes, Question,
@@ -28,8 +23,9 @@ use tower_agent_durable::journal::{Durable, RunKey, RunQuery, RunStatus, Unfinis
 use tower_agent_durable::{AgentInbox, Sqlite};
 
 use crate::kept::{Kept, key};
-use crate::support::answers::{Case, Paid, Payment, clerk};
+use crate::support::answers::{Case, Paid, Payment};
 use crate::support::folder::Folder;
+use crate::support::stops::Stops;
 
 /// The way of an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,90 +65,20 @@ pub(crate) fn run() -> RunKey {
     RunKey::new("run 1").of("ada")
 }
 
-/// A point at which a process is killed that takes an answer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Point {
-    /// It has the answer, and its run has not begun.
-    Given,
-    /// The agent goes on with the answer.
-    Taken,
-    /// The tool is about to pay.
-    Before,
-    /// The tool has paid.
-    After,
-    /// The model is asked with the result.
-    Result,
-}
-
-impl Point {
-    pub(crate) const ALL: [Self; 5] = [
-        Self::Given,
-        Self::Taken,
-        Self::Before,
-        Self::After,
-        Self::Result,
-    ];
-}
-
 /// A process.
 #[derive(Clone)]
 pub(crate) struct Program {
     pub(crate) kept: Kept,
     pub(crate) case: Case,
     pub(crate) database: Sqlite,
-    pub(crate) paid: Paid,
     /// What a callback makes of the amount.
     pub(crate) factor: i64,
-    /// The file of the payments, which outlives the process.
-    pub(crate) file: Option<PathBuf>,
-    /// The point at which the process stops, to be killed.
-    pub(crate) stops: Option<Point>,
+    pub(crate) stops: Stops,
 }
 
 impl Program {
-    /// Comes to a point, and stays there if the process stops at it.
-    pub(crate) async fn come(&self, point: Point) {
-        if self.stops == Some(point) {
-            println!("\n#stops");
-            std::future::pending::<()>().await;
-        }
-    }
-
-    async fn pay(self, payment: Payment) {
-        self.come(Point::Before).await;
-        if let Some(file) = &self.file {
-            let file = OpenOptions::new().create(true).append(true).open(file);
-            writeln!(file.unwrap(), "{} {}", payment.0, payment.1).unwrap();
-        }
-        self.paid.lock().unwrap().push(payment);
-        self.come(Point::After).await;
-    }
-
     pub(crate) fn agent(&self) -> Agent {
-        let factor = Arc::new(AtomicI64::new(self.factor));
-        let [pays, comes, tells] = [(); 3].map(|()| self.clone());
-        let agent = clerk(self.case, &factor, move |payment| pays.clone().pay(payment));
-        let comes = before_agent(move |_: &mut AgentRequest| {
-            let comes = comes.clone();
-            async move {
-                comes.come(Point::Taken).await;
-                Ok(())
-            }
-        });
-        let tells = before_model(move |request: &mut ModelRequest| {
-            let tells = tells.clone();
-            let has_result = request
-                .messages()
-                .iter()
-                .any(|message| message.role() == Role::Tool);
-            async move {
-                if has_result {
-                    tells.come(Point::Result).await;
-                }
-                Ok(())
-            }
-        });
-        let mut agent = agent.on_agent(comes).on_model(tells);
+        let mut agent = self.stops.agent(self.case, self.factor);
         if self.kept.in_journal() {
             agent = agent.global_callbacks(Durable::new(self.database.clone()));
         }
@@ -390,10 +316,11 @@ async fn one(kept: Kept, way: Way, case: Case, is_reopened: bool, what: &str) {
         kept,
         case,
         database,
-        paid: paid.clone(),
         factor,
-        file: None,
-        stops: None,
+        stops: Stops {
+            paid: paid.clone(),
+            ..Stops::default()
+        },
     };
     let database = open().await;
     let first = process(database.clone(), 1);

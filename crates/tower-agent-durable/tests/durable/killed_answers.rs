@@ -4,9 +4,7 @@
 #![cfg(unix)]
 
 use std::fs::read_to_string;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 use futures::StreamExt;
 use serde_json::json;
@@ -21,10 +19,11 @@ use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::{RunQuery, UnfinishedStep};
 
 use crate::aged::a_minute_later;
-use crate::answers::{Point, Program, Way, run};
+use crate::answers::{Program, Way, run};
 use crate::kept::{Kept, key};
-use crate::support::answers::{Case, Paid};
+use crate::support::answers::Case;
 use crate::support::folder::Folder;
+use crate::support::stops::{Point, Stops, Victim, paid};
 
 const FOLDER: &str = "TOWER_AGENT_TEST_KILLED_ANSWERS";
 const CASE: &str = "TOWER_AGENT_TEST_KILLED_ANSWERS_CASE";
@@ -40,21 +39,18 @@ fn calls(kept: Kept, point: Point) -> usize {
     }
 }
 
-async fn open(folder: &Path, kept: Kept, stops: Option<Point>) -> Program {
+async fn open(folder: &Path, kept: Kept, at: Option<Point>) -> Program {
     Program {
         kept,
         case: Case::Once,
         database: Sqlite::open(folder.join("agent.db")).await.unwrap(),
-        paid: Paid::default(),
         factor: 1,
-        file: Some(folder.join("paid")),
-        stops,
+        stops: Stops {
+            at,
+            folder: Some(folder.to_owned()),
+            ..Stops::default()
+        },
     }
-}
-
-fn paid(folder: &Path) -> Vec<String> {
-    let text = read_to_string(folder.join("paid")).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
 }
 
 /// Where a run without a conversation goes on.
@@ -85,7 +81,7 @@ fn a_process_that_takes_an_answer() {
     runtime.block_on(async {
         let program = open(&folder, Kept::ALL[kept], Some(Point::ALL[point])).await;
         let question = program.open().await.remove(0);
-        program.come(Point::Given).await;
+        program.stops.come(Point::Given).await;
         program
             .answer(Way::ALL[way], &question, &from(&folder))
             .await;
@@ -93,32 +89,14 @@ fn a_process_that_takes_an_answer() {
     println!("\n#ended");
 }
 
-/// Starts a process that takes the answer, and kills it when it has come to its point.
+/// Kills a process that takes the answer when it has come to its point.
 fn kill(folder: &Folder, case: [usize; 3]) {
-    struct Killed(Child);
-    impl Drop for Killed {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args([
-            "--exact",
-            "killed_answers::a_process_that_takes_an_answer",
-            "--nocapture",
-        ])
-        .env(FOLDER, folder.file(""))
-        .env(CASE, case.map(|index| index.to_string()).join(" "))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    let mut process = Killed(command.spawn().unwrap());
-    let output = BufReader::new(process.0.stdout.take().unwrap());
-    let mut lines = output.lines().map(Result::unwrap);
-    let at = lines.find(|line| line.starts_with('#'));
-    assert_eq!(at.as_deref(), Some("#stops"), "{case:?}");
+    let case = case.map(|index| index.to_string()).join(" ");
+    let variables = [(FOLDER, folder.file("").into()), (CASE, case.into())];
+    drop(Victim::start(
+        "killed_answers::a_process_that_takes_an_answer",
+        &variables,
+    ));
 }
 
 /// Plays the operator, who looks whether it was paid.

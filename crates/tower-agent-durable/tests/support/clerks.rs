@@ -1,15 +1,18 @@
 //! The cases of an answer where runs are in an engine.
 
-use std::future::{Ready, ready};
+use std::future::{Future, Ready, ready};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::SystemTime;
 
+use serde_json::json;
 use tower_agent::{Agent, AgentRequest, Resolution};
-use tower_agent_durable::journal::{Durable, Journal, RunEnd, RunKey};
+use tower_agent_durable::journal::{Durable, Journal, RunEnd, RunKey, UnfinishedStep};
 use tower_agent_middleware::approval::Decision;
 
 use crate::support::answers::{Case, Paid, Payment, clerk};
+use crate::support::stops::{Point, Stops, paid};
 
 /// The agent of a case.
 pub(crate) struct Clerk {
@@ -102,4 +105,61 @@ impl Clerk {
             _ => assert!(ended.unwrap().interrupts().is_empty(), "{case:?}"),
         }
     }
+}
+
+/// Returns the agent of a worker that stops at a point.
+pub(crate) fn stopping(stops: &Stops, journal: &impl Journal) -> Agent {
+    let agent = stops.agent(Case::Once, 1);
+    agent
+        .global_callbacks(Durable::new(journal.clone()))
+        .build()
+        .unwrap()
+}
+
+/// Answers while `kill` kills the worker that takes the answer, and starts another. `go_on` starts
+/// a run, or resumes it with answers, and returns the end of that request; `look` returns the end
+/// of the run.
+pub(crate) async fn pays_once(
+    key: &RunKey,
+    point: Point,
+    folder: &Path,
+    asked: &RunEnd,
+    kill: impl Future<Output = ()>,
+    go_on: impl AsyncFn(&RunKey, Result<AgentRequest, Vec<Resolution>>) -> Result<RunEnd, String>,
+    look: impl AsyncFn(&RunKey) -> RunEnd,
+) {
+    let question = &asked.interrupts()[0];
+    let yes = || Err(vec![Case::Once.answer(&question.id, question)]);
+    let answered = async {
+        let mut end = go_on(key, yes()).await.unwrap();
+        let mut questions = 0;
+        while let Some(open) = end.interrupts().first().cloned() {
+            // Support has answered. The operator looks whether it was paid.
+            assert_eq!(open.reason, UnfinishedStep::REASON, "killed at {point:?}");
+            questions += 1;
+            let answer = if paid(folder).is_empty() {
+                UnfinishedStep::RunAgain
+            } else {
+                UnfinishedStep::Done(json!("paid"))
+            };
+            let answer = Resolution::resolved(&open.id, answer).with_name("olga");
+            end = go_on(key, Err(vec![answer])).await.unwrap();
+        }
+        (end, questions)
+    };
+    let (_, (end, questions)) = tokio::join!(kill, answered);
+    // Whoever has answered may have heard nothing, and says it again.
+    go_on(key, yes()).await.unwrap();
+    for end in [end, look(key).await] {
+        let RunEnd::Completed { checkpoint, .. } = end else {
+            panic!("killed at {point:?}: {end:?}")
+        };
+        assert_eq!(checkpoint.messages.last().unwrap().text(), "paid");
+    }
+    let asks = usize::from(matches!(point, Point::Before | Point::After));
+    assert_eq!(
+        (paid(folder), questions),
+        (vec!["ada 7".to_owned()], asks),
+        "killed at {point:?}"
+    );
 }

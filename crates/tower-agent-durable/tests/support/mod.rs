@@ -8,6 +8,7 @@ pub(crate) mod folder;
 pub(crate) mod kills;
 pub(crate) mod place;
 pub(crate) mod server;
+pub(crate) mod stops;
 pub(crate) mod world;
 
 use std::sync::Arc;

@@ -6,6 +6,7 @@ mod balancer;
 mod clerks;
 mod conformance;
 mod kill;
+mod killed_answers;
 mod policy;
 mod rules;
 mod server;

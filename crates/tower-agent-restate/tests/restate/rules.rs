@@ -7,6 +7,7 @@ use futures::future::join_all;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tower::ServiceExt;
+use tower_agent::callback::before_agent;
 use tower_agent::{Agent, AgentRequest, Effect, Error, ErrorKind, Resolution, Tool, ToolSet};
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::{Durable, Input, Journal, JournalError, RunEnd, RunStatus};
@@ -377,4 +378,44 @@ async fn an_end_of_a_later_version_is_an_error_that_says_so() {
         "Store(NewerFormat",
     );
     assert_eq!((models.get(), pays.get()), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_may_not_go_on_says_why_and_leaves_the_run_waiting() {
+    let Some(server) = Server::start("restate-refused", &[]) else {
+        return;
+    };
+    let (engine, pays) = (server.engine(), Count::default());
+    let balancer = Balancer::start().await;
+    let agent = || {
+        durable(calling(&["pay"], &Count::default()), engine.clone())
+            .tool(counting("pay", Effect::Mutating, &pays))
+            .on_tool(Approval::of_tools(["pay"]))
+    };
+    let closed =
+        before_agent(|_: &mut AgentRequest| Err::<(), _>(Error::new(ErrorKind::Auth, "closed")));
+    let (_earlier, at) = serve(&engine, [agent().build().unwrap()]).await;
+    let (_later, at_later) = serve(&engine, [agent().on_agent(closed).build().unwrap()]).await;
+    balancer.point_to([at]);
+    server.admin().register(balancer.address).await;
+    let run = engine.start("agent", request()).await.unwrap();
+    let asked = run.end().await.unwrap();
+    let id = &asked.interrupts()[0].id;
+    let yes = || [Resolution::resolved(id, Decision::Approve)];
+
+    balancer.point_to([at_later]);
+    for _ in 0..2 {
+        let refused = engine.resume("run 1", yes()).await.unwrap();
+        let RunEnd::Failed(why) = refused.end().await.unwrap() else {
+            panic!("it has gone on");
+        };
+        assert_eq!((why.kind(), pays.get()), (ErrorKind::Auth, 0));
+        let info = engine.info("run 1").await.unwrap();
+        assert_eq!(info.status, RunStatus::Waiting);
+        assert_eq!(info.interrupts, asked.interrupts());
+    }
+    balancer.point_to([at]);
+    let done = engine.resume("run 1", yes()).await.unwrap();
+    assert_eq!(text(&done.end().await.unwrap()), "Done.");
+    assert_eq!(pays.get(), 1);
 }
