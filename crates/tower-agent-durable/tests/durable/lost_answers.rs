@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use test_support::property::sample;
 use test_support::store::EndedLeases;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_agent::agent::BoxAgent;
@@ -164,61 +165,101 @@ impl Program {
             _ => key().request(first),
         };
         let mut asked = agent.clone().oneshot(first).await.unwrap();
-        let answers = self.said.answers();
-        let last = answers.len() - 1;
-        for (number, (name, decision)) in answers.into_iter().enumerate() {
-            let answer = Resolution::resolved(&asked.interrupts()[0].id, decision).with_name(name);
-            let next = self.next(By::Id, &asked).await.with_resolutions([answer]);
-            let mut run = Box::pin(agent.clone().oneshot(next));
-            if number < last {
-                asked = run.await.unwrap();
-                continue;
-            }
-            while !self.has_stopped.load(Ordering::SeqCst) {
-                assert!(futures::poll!(&mut run).is_pending());
-                tokio::task::yield_now().await;
-            }
-            // Neither dropped nor polled any more: a process that is killed writes nothing more.
-            std::mem::forget(run);
+        let mut answers = self.said.answers();
+        let (name, last) = answers.pop().unwrap();
+        for (name, decision) in answers {
+            let next = self.answer(By::Id, &asked, name, decision).await;
+            asked = agent.clone().oneshot(next).await.unwrap();
         }
+        let next = self.answer(By::Id, &asked, name, last).await;
+        self.is_lost_with(next).await;
+    }
+
+    /// Returns the request that answers the open question.
+    async fn answer(
+        &self,
+        by: By,
+        asked: &AgentResponse,
+        name: &str,
+        answer: impl Into<Value>,
+    ) -> AgentRequest {
+        let answer = Resolution::resolved(&asked.interrupts()[0].id, answer).with_name(name);
+        self.next(by, asked).await.with_resolutions([answer])
+    }
+
+    /// Is lost in the call of this request.
+    async fn is_lost_with(&self, request: AgentRequest) {
+        self.has_stopped.store(false, Ordering::SeqCst);
+        let mut run = Box::pin(self.agent().oneshot(request));
+        while !self.has_stopped.load(Ordering::SeqCst) {
+            assert!(futures::poll!(&mut run).is_pending());
+            tokio::task::yield_now().await;
+        }
+        // Neither dropped nor polled any more: a process that is killed writes nothing more.
+        std::mem::forget(run);
         self.place.a_minute_later().await;
     }
+
+    /// Goes on with the lost run, and returns how it waits for the operator alone.
+    async fn resume(&self, what: &str) -> AgentResponse {
+        let runs = self.place.runs();
+        let lost = RunQuery::of_agent("clerk");
+        let resumed = runs.resume_lost(&lost, self.agent()).await.unwrap();
+        let asks = resumed.into_iter().next().expect(what).1.unwrap();
+        waits_for_operator(&asks, what);
+        asks
+    }
+}
+
+fn waits_for_operator(asks: &AgentResponse, what: &str) {
+    let open = asks.interrupts();
+    assert_eq!(open.len(), 1, "{what}: {open:?}");
+    assert_eq!(open[0].reason, UnfinishedStep::REASON, "{what}");
+}
+
+/// Support answers, and the process is lost so often in the call.
+async fn one(kept: Kept, said: Said, by: By, losses: usize) {
+    let what = format!("{kept:?}, {said:?}, {by:?}, lost {losses} times");
+    let program = Program::new(kept, said).await;
+    program.is_lost().await;
+    let mut asks = program.resume(&what).await;
+    for _ in 1..losses {
+        let again = program.answer(by, &asks, "olga", UnfinishedStep::RunAgain);
+        program.is_lost_with(again.await).await;
+        asks = program.resume(&what).await;
+    }
+    // Somebody else comes first, who does not know the answer.
+    let next = program.next(by, &asks).await;
+    asks = program.agent().oneshot(next).await.expect(&what);
+    waits_for_operator(&asks, &what);
+    let again = program.answer(by, &asks, "olga", UnfinishedStep::RunAgain);
+    let done = program.agent().oneshot(again.await).await.expect(&what);
+    assert_eq!(done.text(), "Well.", "{what}: {:?}", done.interrupts());
+    let paid = program.paid.lock().unwrap().clone();
+    let pays = said.pays().map(|cents| vec![cents; losses + 1]);
+    assert_eq!(paid, pays.unwrap_or_default(), "{what}");
+    let mut results = done.messages().iter().flat_map(Message::tool_results);
+    let mut names = results.next().unwrap().answered_by().to_vec();
+    names.sort();
+    names.dedup();
+    let support = said.answers().into_iter().map(|(name, _)| name);
+    let all: Vec<_> = std::iter::once("olga").chain(support).collect();
+    assert_eq!(names, all, "{what}");
 }
 
 #[tokio::test]
 async fn answers_of_a_lost_run_count_when_the_operator_has_answered() {
+    let mut number = 0;
     for kept in [Kept::Journal, Kept::SessionAndJournal] {
         for said in Said::ALL {
             for by in [By::Id, By::AnotherId, By::List] {
-                let what = format!("{kept:?}, {said:?}, {by:?}");
-                let program = Program::new(kept, said).await;
-                program.is_lost().await;
-                let runs = program.place.runs();
-                let lost = RunQuery::of_agent("clerk");
-                let resumed = runs.resume_lost(&lost, program.agent()).await.unwrap();
-                let mut asks = resumed.into_iter().next().expect(&what).1.unwrap();
-                // Somebody else may come first, who does not know the answer.
-                for operator in [false, true] {
-                    let open = asks.interrupts();
-                    assert_eq!(open.len(), 1, "{what}: {open:?}");
-                    assert_eq!(open[0].reason, UnfinishedStep::REASON, "{what}");
-                    let again = Resolution::resolved(&open[0].id, UnfinishedStep::RunAgain);
-                    let next = program.next(by, &asks).await;
-                    let answers = operator.then(|| again.with_name("olga"));
-                    let next = next.with_resolutions(answers);
-                    asks = program.agent().oneshot(next).await.expect(&what);
+                for losses in [1, 2] {
+                    // Each of them somewhere.
+                    if number % sample(5, 1) == 0 {
+                        one(kept, said, by, losses).await;
+                    }
+                    number += 1;
                 }
-                assert_eq!(asks.text(), "Well.", "{what}: {:?}", asks.interrupts());
-                let paid = program.paid.lock().unwrap().clone();
-                let pays = said.pays().map_or_else(Vec::new, |cents| vec![cents; 2]);
-                assert_eq!(paid, pays, "{what}");
-                let mut results = asks.messages().iter().flat_map(Message::tool_results);
-                let result = results.next().unwrap();
-                let mut names = result.answered_by().to_vec();
-                names.sort();
-                let support = said.answers().into_iter().map(|(name, _)| name);
-                let all: Vec<_> = std::iter::once("olga").chain(support).collect();
-                assert_eq!(names, all, "{what}");
             }
         }
     }
