@@ -32,7 +32,9 @@ use crate::lock::lock;
 use crate::model::{SeenModelRequest, SeenModelResponse};
 use crate::on_drop::OnDrop;
 use crate::run::{SeenAgentRequest, SeenAgentResponse};
-use crate::stream::{CallEnd, FieldChange, Observed, PrefixNote, WrapperNote, is_passed_on};
+use crate::stream::{
+    CallEnd, FieldChange, Observed, PrefixNote, PromptPart, WrapperNote, is_passed_on,
+};
 use crate::tool::{SeenToolRequest, SeenToolResponse};
 
 /// The view that probes have of calls of one kind.
@@ -163,6 +165,12 @@ impl WrapperCall {
     /// Returns its place in the stack.
     pub(super) fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Returns the number of wrappers of its call, down to this one.
+    fn depth(&self) -> usize {
+        // It fits: each wrapper takes memory.
+        usize::try_from(self.index).map_or(usize::MAX, |index| index.saturating_add(1))
     }
 
     fn is_of(&self, context: &RunContext, call: CallKind) -> bool {
@@ -332,57 +340,82 @@ impl WrapperNames for Vec<String> {
     }
 }
 
-/// The way of a model call to the model: what each wrapper was given, from the outside in, and what
-/// has reached the model.
+/// The way of a model call to the model, from the inside out: what has reached the model, and what
+/// each wrapper was given.
 pub(crate) struct PromptTrail(Vec<SeenModelRequest>);
 
 impl PromptTrail {
-    /// Compares a call that reaches the model with the one before, in the same call of its agent.
-    fn follow(observed: &Observed, context: &RunContext, reached: SeenModelRequest) {
-        let around = WrapperCall::around(context, CallKind::Model);
-        let around = around.into_iter().flat_map(Carried::around);
-        let around = around.filter_map(|carried| carried.entered());
-        let around = around.take_while(|wrapper| wrapper.is_of(context, CallKind::Model));
-        let around: Vec<&WrapperCall> = around.collect();
-        let given = around.iter().rev().map(|wrapper| wrapper.prompt());
-        // Of a call that goes on although a wrapper around it is through, nobody is told.
-        let Some(given) = given.chain([Some(reached)]).collect::<Option<Vec<_>>>() else {
-            return;
-        };
+    /// Compares a call that reaches the model, inside of this wrapper, with the one before in the
+    /// same call of its agent.
+    fn follow(
+        observed: &Observed,
+        context: &RunContext,
+        inner: Option<&Arc<Carried>>,
+        reached: SeenModelRequest,
+    ) {
+        let wrappers = || Self::wrappers(inner);
+        let mut given = Vec::with_capacity(wrappers().next().map_or(1, |inner| inner.depth() + 1));
+        given.push(reached);
+        for wrapper in wrappers() {
+            // A call that goes on although a wrapper around it is through is nobody's.
+            let Some(request) = wrapper.prompt() else {
+                return;
+            };
+            given.push(request);
+        }
         let now = Self(given);
         let mut latest = lock(&context.scope().prompt);
-        let note = latest
-            .as_deref()
-            .and_then(|before| before.note(&now, &around, context));
-        *latest = Some(Box::new(now));
+        let changed = latest.as_ref().and_then(|before| before.changed_in(&now));
+        let note = match (changed, &*latest) {
+            (Some(changed), Some(before)) => {
+                let by = before.changed_by(&changed, &now, wrappers());
+                Some(PrefixNote {
+                    iteration: context.iteration(),
+                    attempt: failed_attempts(context, CallKind::Model),
+                    changed,
+                    wrapper: by.map(WrapperCall::index),
+                    changed_by: by.map(|by| by.names.names()).unwrap_or_default(),
+                })
+            }
+            _ => None,
+        };
+        let before = latest.replace(now);
         drop(latest);
+        drop(before);
         if let Some(note) = note {
             observed.tell_prefix(note);
         }
     }
 
-    /// Returns what the next call has changed in the prefix, if anything. `around` are its
-    /// wrappers, from the inside out.
-    fn note(
+    /// Returns the wrappers of a call, from the innermost out.
+    fn wrappers(inner: Option<&Arc<Carried>>) -> impl Iterator<Item = &WrapperCall> {
+        let around = inner.into_iter().flat_map(Carried::around);
+        let mut wrappers = around.filter_map(|carried| carried.entered()).peekable();
+        // Those of one call are next to each other, and further out are those of the agent.
+        let depth = wrappers.peek().map_or(0, |inner| inner.depth());
+        wrappers.take(depth)
+    }
+
+    /// Returns the first part of the prompt that the next call does not repeat.
+    fn changed_in(&self, next: &Self) -> Option<PromptPart> {
+        self.0.first()?.changed_in_prompt(next.0.first()?)
+    }
+
+    /// Returns the wrapper of the next call that was given what the call before has sent as well,
+    /// and has made something else of it. Where one of them has passed others, nothing says which.
+    fn changed_by<'a>(
         &self,
+        changed: &PromptPart,
         next: &Self,
-        around: &[&WrapperCall],
-        context: &RunContext,
-    ) -> Option<PrefixNote> {
-        let changed = self.0.last()?.changed_in_prompt(next.0.last()?)?;
-        // From the inside out: the wrapper that was given what the call before has sent as well,
-        // and has made something else of it. Where one call has passed others, that says nothing.
-        let has_same_way = self.0.len() == next.0.len();
-        let mut pairs = self.0.iter().zip(&next.0).rev().skip(1).zip(around);
-        let by = pairs.find(|((before, now), _)| before.is_repeated(&changed, now));
-        let by = by.map(|(_, wrapper)| *wrapper).filter(|_| has_same_way);
-        Some(PrefixNote {
-            iteration: context.iteration(),
-            attempt: failed_attempts(context, CallKind::Model),
-            changed,
-            wrapper: by.map(WrapperCall::index),
-            changed_by: by.map(|wrapper| wrapper.names.names()).unwrap_or_default(),
-        })
+        wrappers: impl Iterator<Item = &'a WrapperCall>,
+    ) -> Option<&'a WrapperCall> {
+        if self.0.len() != next.0.len() {
+            return None;
+        }
+        let given = self.0.iter().zip(&next.0).skip(1);
+        let mut given = given.zip(wrappers);
+        let by = given.find(|((before, now), _)| before.is_repeated(changed, now));
+        by.map(|(_, wrapper)| wrapper)
     }
 }
 
@@ -473,12 +506,15 @@ impl<R: Request> BoundaryProbe<R> {
     fn open_target(sight: &'static Sight<R>, observed: &Observed, request: &R) -> Option<Self> {
         let context = request.context();
         let seen = (sight.request)(request);
-        if let SeenRequest::Model(reached) = &seen {
-            PromptTrail::follow(observed, context, reached.clone());
+        let outer = WrapperCall::around(context, R::CALL);
+        if let Some(outer) = outer.and_then(|outer| outer.entered()) {
+            let is_hidden = || (sight.hides_output)(request);
+            outer.begin(&seen, is_hidden, Instant::now());
         }
-        let outer = WrapperCall::around(context, R::CALL)?;
-        let is_hidden = || (sight.hides_output)(request);
-        outer.entered()?.begin(&seen, is_hidden, Instant::now());
+        if let SeenRequest::Model(reached) = seen {
+            PromptTrail::follow(observed, context, outer, reached);
+        }
+        let outer = outer?;
         Some(Self {
             sight,
             outer: Some(outer.clone()),

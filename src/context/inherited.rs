@@ -30,4 +30,4 @@ pub(crate) type RunCallbacks = Option<Arc<<OfCallbacks as CallbackTypes>::RunBun
 pub(crate) type WrapperCall = <OfCallbacks as CallbackTypes>::WrapperCall;
 
 /// The latest request of an agent's model, as probes have seen it. `None` where none looks.
-pub(crate) type LatestPrompt = Option<Box<<OfCallbacks as CallbackTypes>::PromptTrail>>;
+pub(crate) type LatestPrompt = Option<<OfCallbacks as CallbackTypes>::PromptTrail>;
