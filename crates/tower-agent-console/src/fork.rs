@@ -305,7 +305,7 @@ impl<'a> Place<'a> {
                     Kept::Model { before, .. } => before.clone(),
                     _ => None,
                 },
-                Known::Hidden(before) => before,
+                Known::Hidden(before) => before.map(|before| *before),
                 Known::Nothing => None,
             };
             match before {

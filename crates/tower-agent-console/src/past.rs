@@ -84,7 +84,7 @@ struct ReadSummary {
 enum Whole {
     None,
     Kept(Arc<Kept>),
-    Stored(Unread),
+    Stored(Box<Unread>),
 }
 
 /// What is known of a call.
@@ -92,7 +92,7 @@ pub(crate) enum Known {
     Nothing,
     Kept(Arc<Kept>),
     /// A redaction hides a part of it, which is in no database. The conversation before it may be.
-    Hidden(Option<Checkpoint>),
+    Hidden(Option<Box<Checkpoint>>),
 }
 
 impl Past {
@@ -128,7 +128,7 @@ impl Past {
                 kind,
             } = serde_json::from_str(&entry.entry)?;
             let whole = match entry.whole {
-                Some(whole) => Whole::Stored(texts.add(n, &whole)?),
+                Some(whole) => Whole::Stored(Box::new(texts.add(n, &whole)?)),
                 None => Whole::None,
             };
             Ok(PastEntry {

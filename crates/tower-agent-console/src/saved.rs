@@ -65,6 +65,10 @@ pub(crate) struct Saved {
     kept: SavedKept,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, on its way to a text or from it"
+)]
 #[derive(Serialize, Deserialize)]
 enum SavedKept {
     Run {
@@ -120,7 +124,7 @@ pub(crate) enum Read {
     /// The run came with an answer format, which is code.
     OfCode,
     /// A redaction hides a part of it. The conversation before it is there.
-    Hidden(Option<Checkpoint>),
+    Hidden(Option<Box<Checkpoint>>),
 }
 
 impl Said {
@@ -367,7 +371,8 @@ impl Unread {
                 has_format: true, ..
             } => return Ok(Read::OfCode),
             SavedKept::Hidden { before } => {
-                return Ok(Read::Hidden(texts.optional_checkpoint(before.as_ref())?));
+                let before = texts.optional_checkpoint(before.as_ref())?;
+                return Ok(Read::Hidden(before.map(Box::new)));
             }
             SavedKept::Run {
                 settings,

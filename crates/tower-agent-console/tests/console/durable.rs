@@ -253,7 +253,7 @@ async fn a_lost_run_goes_on_with_its_agent_and_the_audit_says_who_saw_to_it() {
     assert!(told.try_recv().is_err(), "nothing else went on");
 
     let audit = ask(&sam, "/api/audit").await;
-    let rows: Vec<_> = audit.as_array().unwrap().iter().rev().collect();
+    let rows: Vec<_> = audit["rows"].as_array().unwrap().iter().rev().collect();
     assert!(rows.iter().all(|row| row["action"] == "resume"));
     let statuses: Vec<_> = rows
         .iter()
