@@ -347,18 +347,17 @@ async fn a_layer_that_asks_twice_has_spent_the_tokens_of_both() {
         (5, 3)
     );
     let chat = data.spans.one("chat");
-    for (kind, tokens) in [
-        ("input_tokens", "30"),
-        ("output_tokens", "10"),
-        ("cache_read.input_tokens", "2"),
-        ("cache_write.input_tokens", "3"),
-        ("reasoning.output_tokens", "5"),
+    let agent = data.spans.one("invoke_agent agent");
+    for (kind, of_call, of_agent) in [
+        ("input_tokens", Some("30"), Some("30")),
+        ("output_tokens", Some("10"), Some("10")),
+        ("cache_read.input_tokens", Some("2"), Some("2")),
+        ("cache_write.input_tokens", Some("3"), Some("3")),
+        ("reasoning.output_tokens", Some("5"), None),
     ] {
-        assert_eq!(
-            chat.get(&format!("gen_ai.usage.{kind}")).as_deref(),
-            Some(tokens),
-            "{kind}"
-        );
+        let key = format!("gen_ai.usage.{kind}");
+        assert_eq!(chat.get(&key).as_deref(), of_call, "{kind} of the call");
+        assert_eq!(agent.get(&key).as_deref(), of_agent, "{kind} of the agent");
     }
 }
 
