@@ -132,10 +132,13 @@ impl OpenAttempt {
             Ok(response) => {
                 if R::count(response) {
                     let usage = known(context, R::usage(response));
-                    if self.is_at_target && self.is_charged {
+                    if let Some(usage) = usage
+                        && self.is_at_target
+                        && self.is_charged
+                    {
                         context.add_usage(usage);
                     }
-                    answered = Some((usage, R::metadata(response)));
+                    answered = Some((usage.unwrap_or_default(), R::metadata(response)));
                 }
             }
             Err(error) => failed = Some(error.kind()),
@@ -178,20 +181,25 @@ fn open<R: Request>(request: &mut R) -> Option<Arc<Page>> {
     Some(inside)
 }
 
-/// Returns the usage that a provider has stated, or none if it stated more than can be.
-fn known(context: &RunContext, stated: Usage) -> Usage {
-    stated.known().unwrap_or_else(|| {
-        if stated.total() > 0 {
-            tracing::warn!(
-                run_id = context.run_id(),
-                agent = context.path(),
-                ?stated,
-                most = Usage::MOST,
-                "a provider stated more tokens than an answer can have used; its usage is not known"
-            );
-        }
-        Usage::default()
-    })
+/// Returns the usage that a provider has stated; none if it stated none, or more than can be.
+#[inline]
+fn known(context: &RunContext, stated: Usage) -> Option<Usage> {
+    let known = stated.known();
+    if known.is_none() && stated.total() > 0 {
+        warn_of(context, stated);
+    }
+    known
+}
+
+#[cold]
+fn warn_of(context: &RunContext, stated: Usage) {
+    tracing::warn!(
+        run_id = context.run_id(),
+        agent = context.path(),
+        ?stated,
+        most = Usage::MOST,
+        "a provider stated more tokens than an answer can have used; its usage is not known"
+    );
 }
 
 fn ended(error: ErrorKind) -> AttemptEnd {

@@ -21,8 +21,8 @@ pub(crate) struct Tally {
 
 #[derive(Clone, Copy, Default)]
 struct Used {
-    /// By the agent and everything inside it.
-    all: Usage,
+    /// By the calls of the agent itself.
+    own: Usage,
     /// By the agents inside its calls, which tell of it themselves.
     inside: Usage,
     /// The rest of which the listeners were told.
@@ -32,14 +32,8 @@ struct Used {
 }
 
 impl Used {
-    /// Returns what the calls of the agent itself have used.
-    fn own(&self) -> Usage {
-        self.all - self.inside
-    }
-
     fn tell(&mut self) -> Usage {
-        let own = self.own();
-        own - std::mem::replace(&mut self.told, own)
+        self.own - std::mem::replace(&mut self.told, self.own)
     }
 }
 
@@ -75,15 +69,17 @@ impl TriedCall {
 impl Tally {
     /// Returns the tokens used so far by the agent and its sub-agents.
     pub(crate) fn usage(&self) -> Usage {
-        lock(&self.used).all
+        let used = lock(&self.used);
+        used.own + used.inside
     }
 
     /// Adds what a call has used: one of the agent's own, or one inside.
     #[inline]
     pub(super) fn add_usage(&self, usage: Usage, is_own: bool) {
         let mut used = lock(&self.used);
-        used.all += usage;
-        if !is_own {
+        if is_own {
+            used.own += usage;
+        } else {
             used.inside += usage;
         }
     }
@@ -108,7 +104,7 @@ impl Tally {
     }
 
     fn own_usage(&self) -> Usage {
-        lock(&self.used).own()
+        lock(&self.used).own
     }
 
     /// Begins to count the attempts at the model call of another turn.

@@ -47,6 +47,7 @@ impl Usage {
     /// assert_eq!(Usage::new(12, 3).known(), Some(Usage::new(12, 3)));
     /// ```
     #[must_use]
+    #[inline]
     pub fn known(self) -> Option<Self> {
         let counts = [
             self.input_tokens,
@@ -63,6 +64,7 @@ impl Usage {
 
     /// Returns the sum of input and output tokens.
     #[must_use]
+    #[inline]
     pub const fn total(&self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
     }
