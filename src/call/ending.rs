@@ -224,6 +224,7 @@ impl Endings<'_> {
     }
 
     /// Returns the ending that this very call has caused, whatever its result.
+    #[inline]
     pub(crate) fn ending<R: Request>(self) -> Option<Error> {
         if let Some(abort) = self.abort_of::<R>() {
             return Some(abort);
@@ -231,6 +232,7 @@ impl Endings<'_> {
         self.ended_by(R::CALL)
     }
 
+    #[inline]
     fn abort_of<R: Request>(self) -> Option<Error> {
         self.0.aborted().filter(|_| !R::OUTLIVES_ABORT).cloned()
     }

@@ -175,6 +175,7 @@ impl<'a> Endings<'a> {
     }
 
     /// Returns why the call is blocked, although callbacks run for it.
+    #[inline]
     pub(crate) fn beyond_limit(self, kind: CallKind) -> Option<Error> {
         let is_blocked = self.0.beyond_limit && kind == CallKind::Model;
         is_blocked.then(|| limit_reached(self.0.iteration))

@@ -441,6 +441,7 @@ impl RunContext {
     /// Returns what ended the whole run, if anything did: an abort, the cancellation of its token,
     /// or the end of its lease.
     #[must_use]
+    #[inline]
     pub fn aborted(&self) -> Option<&Error> {
         self.scope.run.aborted.get()
     }
