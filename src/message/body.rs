@@ -105,12 +105,15 @@ impl MessageBody {
 impl FromIterator<Part> for MessageBody {
     fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
         let mut parts = parts.into_iter();
-        match (parts.next(), parts.next()) {
-            (Some(one), None) => Self::One(one),
-            (first, second) => Self::Other(Box::new(OtherBody {
-                parts: first.into_iter().chain(second).chain(parts).collect(),
-                ..OtherBody::default()
-            })),
-        }
+        let Some(first) = parts.next() else {
+            return Self::Other(Box::default());
+        };
+        let Some(second) = parts.next() else {
+            return Self::One(first);
+        };
+        Self::Other(Box::new(OtherBody {
+            parts: [first, second].into_iter().chain(parts).collect(),
+            ..OtherBody::default()
+        }))
     }
 }

@@ -80,28 +80,37 @@ impl Message {
         }))
     }
 
+    /// Creates a message of one part, without a pass over a list of it.
+    fn of_one(role: Role, part: Part) -> Self {
+        Self(Arc::new(Content {
+            id: None,
+            role,
+            body: MessageBody::One(part),
+        }))
+    }
+
     /// Creates a system message with this text.
     #[must_use]
     pub fn system(text: impl Into<String>) -> Self {
-        Self::new(Role::System, [Part::from_text(text)])
+        Self::of_one(Role::System, Part::from_text(text))
     }
 
     /// Creates a user message with this text.
     #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
-        Self::new(Role::User, [Part::from_text(text)])
+        Self::of_one(Role::User, Part::from_text(text))
     }
 
     /// Creates an assistant message with this text.
     #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
-        Self::new(Role::Assistant, [Part::from_text(text)])
+        Self::of_one(Role::Assistant, Part::from_text(text))
     }
 
     /// Creates a message with the result of a tool call.
     #[must_use]
     pub fn tool(result: ToolResult) -> Self {
-        Self::new(Role::Tool, [Part::ToolResult(result)])
+        Self::of_one(Role::Tool, Part::ToolResult(result))
     }
 
     /// Sets the id, for example the one that a client has chosen. It must be unique in the
@@ -268,8 +277,10 @@ impl Message {
             Part::Reasoning(_) => true,
             _ => false,
         };
+        if self.tool_calls().next().is_some() {
+            return None;
+        }
         match self.finish_reason() {
-            _ if self.tool_calls().next().is_some() => None,
             FinishReason::Length => Some(NoAnswer::CutOff),
             FinishReason::ContentFilter => Some(NoAnswer::Filtered),
             FinishReason::Refusal => Some(NoAnswer::Refused),
