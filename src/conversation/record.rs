@@ -50,6 +50,9 @@ impl RecordState {
     /// Returns all messages, with the current turn closed as if it had been dropped.
     fn closed(&self) -> OrderedMessages {
         let mut messages = self.messages.clone();
+        if self.calls.is_empty() {
+            return messages;
+        }
         let mut calls = self.calls.clone();
         slot::stop(&mut calls, |call| self.has_agent_in(call));
         slot::settle(
