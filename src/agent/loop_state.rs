@@ -514,16 +514,37 @@ impl<'a> LoopState<'a> {
     /// Calls the model without streaming its response.
     async fn ask_unseen(&self) -> Result<ModelResponse> {
         let (id, messages) = self.transcript.begin_answer();
-        let call = self.make(self.model_request(&id, messages)?);
-        self.answer(call, &id, None).await
+        let result = self.make(&id, messages, None)?.await;
+        self.answer(result, &id, None)
     }
 
     /// Calls the model, unless a tool has answered in its place.
-    fn make(&self, request: ModelRequest) -> BoxCallFuture<ModelRequest> {
-        match self.answer_of_tool() {
-            Some(answer) => BoxCallFuture::ready(Ok(ModelResponse::from_text(answer))),
-            None => self.config.model.make(request),
+    fn make(
+        &self,
+        id: &MessageId,
+        messages: Messages,
+        sink: Option<DeltaSender>,
+    ) -> Result<BoxCallFuture<ModelRequest>> {
+        let instructions = self.instructions()?;
+        if let Some(answer) = self.answer_of_tool() {
+            let answer = ModelResponse::from_text(answer);
+            return Ok(BoxCallFuture::ready(Ok(answer)));
         }
+        let mut request = ModelRequest::in_run(
+            &self.turn,
+            instructions.text,
+            self.view(messages),
+            id,
+            &self.declarations,
+            &self.settings,
+            &self.written,
+        );
+        request.sink = sink;
+        let respond = self.rules.after_model_respond;
+        request.after_replaces_all = respond != AfterModelRespond::KeepToolCalls;
+        request.is_answered_by_tool = self.is_answered_by_tool();
+        request.shown_state = instructions.shown_state;
+        Ok(self.config.model.make(request))
     }
 
     /// Returns the instructions as the program has written them.
@@ -564,24 +585,6 @@ impl<'a> LoopState<'a> {
             is_of_turn,
         };
         view.of(&messages)
-    }
-
-    fn model_request(&self, id: &MessageId, messages: Messages) -> Result<ModelRequest> {
-        let instructions = self.instructions()?;
-        let mut request = ModelRequest::in_run(
-            &self.turn,
-            instructions.text,
-            self.view(messages),
-            id,
-            &self.declarations,
-            &self.settings,
-            &self.written,
-        );
-        let respond = self.rules.after_model_respond;
-        request.after_replaces_all = respond != AfterModelRespond::KeepToolCalls;
-        request.is_answered_by_tool = self.is_answered_by_tool();
-        request.shown_state = instructions.shown_state;
-        Ok(request)
     }
 
     fn is_answered_by_tool(&self) -> bool {
@@ -631,8 +634,8 @@ impl<'a> LoopState<'a> {
         let (id, messages) = self.transcript.begin_answer();
         let sink = DeltaSender::new(emitter.clone(), id.clone());
         let mut call = OnDrop::new(sink.clone(), |sink| sink.drop_call());
-        let request = self.model_request(&id, messages)?.with_delta_sender(sink);
-        let result = self.answer(self.make(request), &id, Some(&call)).await;
+        let result = self.make(&id, messages, Some(sink))?.await;
+        let result = self.answer(result, &id, Some(&call));
         let answer = result
             .as_ref()
             .ok()
@@ -651,22 +654,17 @@ impl<'a> LoopState<'a> {
     }
 
     /// Returns the model's response in the form for the transcript.
-    async fn answer(
+    #[inline]
+    fn answer(
         &self,
-        call: BoxCallFuture<ModelRequest>,
+        result: Result<ModelResponse>,
         id: &MessageId,
         sink: Option<&DeltaSender>,
     ) -> Result<ModelResponse> {
-        let mut response = match call.await {
-            Ok(response) => response,
-            Err(error) => {
-                return Err(self
-                    .turn
-                    .endings()
-                    .settle_error::<ModelRequest>(None, error));
-            }
-        };
-        self.turn.endings().settle_success::<ModelRequest>()?;
+        let mut response = self
+            .turn
+            .endings()
+            .settle::<ModelRequest, _>(None, result)?;
         if self.is_answered_by_tool() {
             // A callback may have given the answer, too.
             take_calls(response.message_mut());

@@ -27,7 +27,7 @@ pub struct ModelRequest {
     messages: Messages,
     tools: Arc<Vec<Arc<ToolDeclaration>>>,
     settings: Arc<Settings>,
-    sink: Option<DeltaSender>,
+    pub(crate) sink: Option<DeltaSender>,
     extensions: Extensions,
     context: RunContext,
     /// The id of the response, in a run.
@@ -56,6 +56,7 @@ impl ModelRequest {
 
     /// Creates a request of a run without defaults that would be replaced anyway. `written` is the
     /// cache of the loop that the request belongs to.
+    #[inline]
     pub(crate) fn in_run(
         context: &RunContext,
         instructions: Option<Arc<str>>,
