@@ -394,7 +394,7 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
         let mut state = this.state.get_pin_mut();
         // A browser has no such clock, and no other thread's timers.
         let is_timed = cfg!(not(target_family = "wasm")) && this.side.is_tool::<R>();
-        let began = is_timed.then(Instant::now);
+        let late = is_timed.then(|| Instant::now() + BLOCKED);
         let poll = loop {
             match state.as_mut().project() {
                 Projected::Waiting {
@@ -436,15 +436,15 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
                 Projected::Over { error: None } => return Poll::Pending,
             }
         };
-        if let Some(began) = began
-            && began.elapsed() >= BLOCKED
-        {
+        if late.is_some_and(|late| Instant::now() >= late) {
             this.side.note_blocked();
         }
-        let result = ready!(poll);
+        let mut result = ready!(poll);
         // The future is dropped before the result leaves, as an `async fn` would drop it.
         state.set(UserCallState::Over { error: None });
-        let mut result = result.map_err(|error| this.side.failure::<R>(error));
+        if let Err(error) = result {
+            result = Err(this.side.failure::<R>(error));
+        }
         this.side.end::<R>(&mut result);
         Poll::Ready(result)
     }
