@@ -107,6 +107,9 @@ impl LoggedChanges {
 /// The beginning of the keys of data about tool calls, which is removed with the call.
 pub(crate) const CALLS: &str = "calls/";
 
+/// The key of the guards that a conversation does not go on without, in the private state.
+pub(crate) const GUARDS: &str = "tower_agent.guards";
+
 /// Returns whether a key is that of data about the call with this prefix, or about calls in it; not
 /// of a call whose id begins like this one.
 fn is_about(key: &str, call: &str) -> bool {

@@ -18,7 +18,7 @@ use crate::context::{Entrant, RunContext};
 use crate::conversation::Open;
 use crate::error::{CallSite, Error, ErrorKind, Result};
 use crate::on_drop::OnDrop;
-use crate::run::{AgentRequest, AgentResponse, EndReason};
+use crate::run::{AgentRequest, AgentResponse, EndReason, Guards};
 use crate::stream::{EventKind, Listeners};
 
 /// An agent: the loop of model and tool calls inside the agent's own callbacks and layers.
@@ -216,6 +216,7 @@ impl AgentInner {
             return Err(misfit.clone());
         }
         settings.nesting.check()?;
+        Guards::check(context)?;
         if request.answer_format().is_some() && !self.gives_one_answer {
             let message = "a parallel team gives several answers, and none in the request's answer \
                            format: let another agent answer after it, in a sequential team";

@@ -9,7 +9,7 @@ use super::repair::refusal;
 use super::saved::{Head, Saved};
 use super::saved_with;
 use crate::message::{Messages, ToolResult};
-use crate::state::CALLS;
+use crate::state::{CALLS, GUARDS};
 use crate::version::Version;
 
 /// Everything needed to [resume](crate::AgentRequest::resume) a conversation, in this process or
@@ -127,10 +127,11 @@ impl CheckpointHead {
     }
 
     /// Removes the private state: for what keeps a conversation where only its words may stand. A
-    /// run that resumes from there asks again what was answered.
+    /// run that resumes from there asks again what was answered. The
+    /// [guards](crate::AgentRequest::with_guard) of the conversation stay.
     #[must_use]
     pub fn without_private_state(mut self) -> Self {
-        self.private_state.clear();
+        self.private_state.retain(|key, _| key == GUARDS);
         self
     }
 }

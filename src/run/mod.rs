@@ -8,6 +8,7 @@
 //! server.
 
 mod answer_format;
+mod guards;
 mod neighbours;
 mod open_calls;
 mod request;
@@ -18,6 +19,7 @@ mod service;
 mod typed_response;
 
 pub use self::answer_format::{AnswerFormat, AnswerMode, InvalidAnswer};
+pub(crate) use self::guards::Guards;
 pub(crate) use self::neighbours::{Neighbours, TransferTarget};
 pub use self::request::AgentRequest;
 pub use self::response::AgentResponse;

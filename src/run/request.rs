@@ -4,6 +4,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::answer_format::AnswerFormat;
+use super::guards::Guards;
 use super::neighbours::Neighbours;
 use super::response::AgentResponse;
 use super::seen::SeenAgentRequest;
@@ -33,7 +34,7 @@ use crate::tool::ToolSet;
 /// |---|---|
 /// | resolutions | are added to those of the run, for this agent and its sub-agents |
 /// | a token | cancels this agent; the run's token cancels it as well |
-/// | a state, a run id, a checkpoint with private state | fail the call as an [`InvalidRequest`](crate::ErrorKind::InvalidRequest): they belong to the whole run |
+/// | a state, a run id, a guard, a checkpoint with private state | fail the call as an [`InvalidRequest`](crate::ErrorKind::InvalidRequest): they belong to the whole run |
 ///
 /// ```
 /// use serde_json::json;
@@ -367,6 +368,43 @@ impl AgentRequest {
     #[must_use]
     pub fn with_extension<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.run.give(|given| drop(given.extensions.insert(value)));
+        self
+    }
+
+    /// Lets the conversation go on with this guard alone: an agent that is given a checkpoint of it
+    /// refuses the run as an [`InvalidRequest`](crate::ErrorKind::InvalidRequest), before anything
+    /// is called, unless the request has the guard as well. For a guard that comes with the
+    /// request, as in its [callbacks](Self::with_global_callbacks): without it, the call that it
+    /// has held back would be made. `why` says in the error what to do.
+    ///
+    /// ```
+    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent::{Agent, AgentRequest};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), tower_agent::BoxError> {
+    /// let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Hello."))).build()?;
+    /// let guarded = |request: AgentRequest| request.with_guard("audit", "resume it by the auditor");
+    /// let checkpoint = agent.run(guarded(AgentRequest::new("Hi."))).await?.checkpoint();
+    ///
+    /// let plain = AgentRequest::resume(checkpoint.clone()).with_message("And again.");
+    /// let error = agent.run(plain.clone()).await.unwrap_err();
+    /// assert!(error.message().contains("resume it by the auditor"));
+    /// agent.run(guarded(plain)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_guard(mut self, name: impl Into<String>, why: impl Into<String>) -> Self {
+        self.run.give(|given| {
+            let mut guards = given
+                .extensions
+                .get::<Guards>()
+                .cloned()
+                .unwrap_or_default();
+            guards.add(name.into(), why.into());
+            drop(given.extensions.insert(guards));
+        });
         self
     }
 

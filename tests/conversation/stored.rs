@@ -521,3 +521,69 @@ fn an_interrupt_keeps_the_end_of_its_time_and_what_happens_then() {
         serde_json::from_value::<Interrupt>(sent).unwrap_err();
     }
 }
+
+#[tokio::test]
+async fn a_conversation_with_a_guard_goes_on_with_it_alone() {
+    let agent = || {
+        Agent::builder(ScriptedModel::always(Turn::from_text("Hello.")))
+            .build()
+            .unwrap()
+    };
+    let guarded = |request: AgentRequest| request.with_guard("audit", "ask the auditor");
+    let response = agent().run(guarded(AgentRequest::new("Hi."))).await;
+    let checkpoint = read_back(&response.unwrap().checkpoint());
+    let edited = checkpoint.clone().with_messages([Message::user("Hi.")]);
+    let mut bare = checkpoint.clone();
+    bare.head = bare.head.without_private_state();
+    for checkpoint in [checkpoint, edited, bare] {
+        let plain = || AgentRequest::resume(checkpoint.clone()).with_message("And again.");
+        let kept = || AgentRequest::new("And again.").with_checkpoint(checkpoint.clone());
+        let others = || plain().with_guard("other", "?");
+        for request in [plain(), kept(), others()] {
+            let error = agent().run(request).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+            assert!(
+                error.message().contains("`audit`: ask the auditor"),
+                "{error}"
+            );
+        }
+        let streamed = agent().stream(plain()).response().await.unwrap_err();
+        assert_eq!(streamed.kind(), ErrorKind::InvalidRequest);
+        for request in [plain(), kept()] {
+            let response = agent().run(guarded(request)).await.unwrap();
+            assert_eq!(response.text(), "Hello.");
+        }
+    }
+
+    // Two of them are needed both.
+    let two = guarded(AgentRequest::new("Hi.")).with_guard("other", "?");
+    let checkpoint = agent().run(two).await.unwrap().checkpoint();
+    let request = || AgentRequest::resume(checkpoint.clone());
+    agent().run(guarded(request())).await.unwrap_err();
+    let both = guarded(request()).with_guard("other", "?");
+    agent().run(both).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_guard_is_given_to_a_whole_run() {
+    let inner = Agent::builder(ScriptedModel::always(Turn::from_text("Hello.")))
+        .build()
+        .unwrap();
+    let outer = before_agent(move |request: &mut AgentRequest| {
+        let inner = inner.clone();
+        let context = request.context().clone();
+        async move {
+            let request = AgentRequest::new("Hi.").with_context(context);
+            inner.run(request.with_guard("audit", "?")).await.map(drop)
+        }
+    });
+    let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Hello.")))
+        .on_agent(outer)
+        .build()
+        .unwrap();
+    let error = agent.run("Hi.").await.unwrap_err();
+    assert!(
+        error.message().contains("belongs to a whole run"),
+        "{error}"
+    );
+}

@@ -15,7 +15,7 @@ use tower_agent::{
 };
 
 use crate::content;
-use crate::forked::{Edit, Edits, ForkOf, Forked, MARK};
+use crate::forked::{Edit, Edits, ForkOf, Forked};
 use crate::kept::{Kept, KeptRun};
 use crate::lock::lock;
 use crate::not_recorded::NotRecorded;
@@ -63,8 +63,9 @@ const FORK: &str = "-fork-";
 /// The answer from the record is given in place of the tool: callbacks and layers around it are
 /// asked, and what they have asked a person before is asked again. Model calls are made.
 ///
-/// [`resume`](Self::resume) goes on with a fork that waits. It is no conversation of a user: a
-/// watched agent refuses to resume one without its fork, since its tools would then be called.
+/// [`resume`](Self::resume) goes on with a fork that waits. It is no conversation of a user: an
+/// agent refuses to resume one [without its fork](AgentRequest::with_guard), since its tools would
+/// then be called.
 ///
 /// [state]: AgentRequest::with_state
 /// [extensions]: AgentRequest::with_extension
@@ -212,7 +213,7 @@ impl Fork {
     }
 
     fn request(&self, from: Checkpoint, id: Arc<str>) -> AgentRequest {
-        let request = AgentRequest::resume(from)
+        AgentRequest::resume(from)
             .with_settings(self.run.settings.clone())
             .with_tools(self.run.tools.clone())
             .with_answer_format(self.run.answer_format.clone())
@@ -222,10 +223,16 @@ impl Fork {
                 user: self.user.clone(),
                 edits: self.edits.clone(),
             })
-            .with_global_callbacks(self.around());
-        let mark = json!({ "run": self.origin.run, "step": self.origin.step });
-        request.context().private_state().set(MARK, mark);
-        request
+            .with_global_callbacks(self.around())
+            .with_guard(
+                "Fork",
+                format!(
+                    "it is a fork of the recorded run `{}`, whose tools are not to be called by \
+                     themselves; resume it with `Fork::resume`, or begin another with its messages \
+                     and `Checkpoint::new`",
+                    self.origin.run
+                ),
+            )
     }
 
     /// Returns what is around the calls of the fork.

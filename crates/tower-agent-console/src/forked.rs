@@ -1,14 +1,9 @@
-//! The data that marks the run of a fork, and its conversation.
+//! The data that a fork gives its run.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use tower_agent::error::{Error, ErrorKind, Result};
-use tower_agent::{ModelRequest, Request, RunContext, Settings};
-
-/// The key of the mark in a fork's conversation, which tells it from one of a user.
-pub(crate) const MARK: &str = "tower_agent_console.fork";
+use tower_agent::{ModelRequest, Request, Settings};
 
 /// The run that another one is a fork of.
 #[derive(Clone, Debug, Serialize)]
@@ -62,27 +57,5 @@ impl Edits {
                 }
             }
         }
-    }
-}
-
-/// Fails if a conversation is that of a fork, and the run does not guard its tools.
-pub(crate) fn check(context: &RunContext) -> Result<()> {
-    let is_guarded = context.extensions().get::<Forked>().is_some();
-    if is_guarded {
-        return Ok(());
-    }
-    let mark = context
-        .private_state()
-        .read(MARK, |mark| mark.map(Value::to_string));
-    match mark {
-        None => Ok(()),
-        Some(origin) => Err(Error::new(
-            ErrorKind::InvalidRequest,
-            format!(
-                "the conversation is that of a fork of a recorded run, {origin}, whose tools are \
-                 not to be called by themselves: resume it with `Fork::resume`, or begin another \
-                 with its messages and `Checkpoint::new`"
-            ),
-        )),
     }
 }

@@ -22,7 +22,7 @@ use tower_service::Service;
 
 use crate::collect::Tap;
 use crate::content;
-use crate::forked::{self, Forked};
+use crate::forked::Forked;
 use crate::kept::{self, Kept, KeptCall, KeptRun};
 use crate::note::{Call, Ended, Note, What};
 
@@ -159,10 +159,9 @@ pub(crate) trait Seen: Request {
     /// Returns how a call has ended.
     fn end(response: &Self::Response, has_content: bool) -> Ended;
 
-    /// Returns the outermost agent that is called, if it is one and its content is kept. Fails if
-    /// it must not be called.
-    fn root(&self, _: &Arc<Watch>) -> Result<Option<Root>> {
-        Ok(None)
+    /// Returns the outermost agent that is called, if it is one and its content is kept.
+    fn root(&self, _: &Arc<Watch>) -> Option<Root> {
+        None
     }
 
     /// Returns what is attached to the call, if it is one that is kept.
@@ -204,14 +203,10 @@ impl Seen for AgentRequest {
         Ended::default()
     }
 
-    fn root(&self, watch: &Arc<Watch>) -> Result<Option<Root>> {
-        let agent = self.context().invocation();
-        let Some(agent) = agent.filter(|agent| agent.caller.is_none()) else {
-            return Ok(None);
-        };
-        forked::check(self.context())?;
-        let is_kept = watch.has_content && !watch.tap.is_closed();
-        Ok(is_kept.then(|| Root::enter(self, agent, watch)))
+    fn root(&self, watch: &Arc<Watch>) -> Option<Root> {
+        let agent = self.context().invocation()?;
+        let is_kept = agent.caller.is_none() && watch.has_content && !watch.tap.is_closed();
+        is_kept.then(|| Root::enter(self, agent, watch))
     }
 
     fn attached(&mut self) -> Option<&mut Extensions> {
@@ -376,19 +371,11 @@ where
 
     fn call(&mut self, mut request: R) -> Self::Future {
         let call = OpenCall::begin(&mut request, &self.watch);
-        match request.root(&self.watch) {
-            Ok(root) => CallFuture {
-                inner: Some(self.inner.call(request)),
-                call,
-                root,
-                refused: None,
-            },
-            Err(error) => CallFuture {
-                inner: None,
-                call,
-                root: None,
-                refused: Some(error),
-            },
+        let root = request.root(&self.watch);
+        CallFuture {
+            inner: Some(self.inner.call(request)),
+            call,
+            root,
         }
     }
 }
@@ -402,8 +389,6 @@ pin_project! {
         // `None` for a call of which nothing is told. Boxed, so that it has no room there.
         call: Option<Box<OpenCall<R>>>,
         root: Option<Root>,
-        // Why nothing is called.
-        refused: Option<Error>,
     }
 
     impl<F, R: Seen> PinnedDrop for CallFuture<F, R> {
@@ -424,10 +409,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let Some(inner) = this.inner.as_mut().as_pin_mut() else {
-            return this
-                .refused
-                .take()
-                .map_or(Poll::Pending, |error| Poll::Ready(Err(error)));
+            return Poll::Pending;
         };
         let result = ready!(inner.poll(cx));
         this.inner.set(None);

@@ -231,9 +231,16 @@ async fn a_fork_is_not_resumed_without_its_guard() {
     let stored = serde_json::to_string(&waits.checkpoint()).unwrap();
     let checkpoint = serde_json::from_str(&stored).unwrap();
     let resumed = AgentRequest::resume(checkpoint).with_resolutions(approved(&waits, true));
-    let error = other.run(resumed).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
-    assert!(error.message().contains("Fork::resume"), "{error}");
+    let unwatched = Agent::builder(thinking(&[Ok(&[("pay", 6)]), Err("Done.")]))
+        .name("shopper")
+        .tools(shop.tools())
+        .build()
+        .unwrap();
+    for agent in [other, unwatched] {
+        let error = agent.run(resumed.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+        assert!(error.message().contains("Fork::resume"), "{error}");
+    }
     assert_eq!(shop.count("pay"), 1);
 }
 
