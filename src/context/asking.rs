@@ -1,22 +1,16 @@
 //! Questions that a call asks people, and their answers.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::run_context::RunContext;
+use super::run_context::{KEPT_ANSWERS, RunContext};
 use crate::error::{Error, Expiry, Interrupt, Resolution, Result};
-use crate::state::key_of_call;
 
 /// The key of what was asked, in the call.
 const ASKED: &str = "tower_agent.asked";
 
 /// The key of the names of those who have answered, in the call.
 const ANSWERED_BY: &str = "tower_agent.answered_by";
-
-/// The name of the answers that are kept, which are about no call alone.
-const ANSWERS: &str = "answers";
 
 /// A question as it was asked last, kept with the conversation until its call has a result.
 #[derive(Serialize, Deserialize)]
@@ -109,21 +103,9 @@ impl RunContext {
         if given.is_empty() {
             return;
         }
-        let key = key_of_call("", ANSWERS);
         let mut kept = self.kept_answers().unwrap_or_default();
         kept.extend(given.into_iter().map(|answer| (answer.id.clone(), answer)));
-        self.private_state().set(key, json!(kept));
-    }
-
-    /// Returns the answers that earlier runs of the conversation have kept, by their ids.
-    pub(super) fn kept_answers(&self) -> Option<BTreeMap<String, Resolution>> {
-        let private = self.private_state();
-        if !private.has_data_about_calls() {
-            return None;
-        }
-        // A value that cannot be read counts as no answers: the questions are asked anew.
-        let key = key_of_call("", ANSWERS);
-        private.read(&key, |stored| BTreeMap::deserialize(stored?).ok())
+        self.private_state().set(KEPT_ANSWERS, json!(kept));
     }
 
     /// Notes that this answer to a question about the tool call counts, so that the call's result

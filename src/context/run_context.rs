@@ -1,8 +1,10 @@
 use std::any::type_name;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +25,10 @@ use crate::error::{Error, ErrorKind, Interrupt, Resolution, Result};
 use crate::message::{Message, MessageId, Usage};
 use crate::state::State;
 use crate::stream::{EventEmitter, EventKind, EventStream, Invocation, Listeners};
+
+/// The key of the answers that a guard has kept. It is among the data about calls, which goes once
+/// no call is open, and about none alone.
+pub(super) const KEPT_ANSWERS: &str = "calls/ answers";
 
 /// The run that a call belongs to. A cheap handle, read-only except for three places for data:
 ///
@@ -229,6 +235,16 @@ impl RunContext {
         let given = self.scope.settings.resolutions.as_ref();
         let given = given.and_then(|given| given.get(id)).cloned();
         given.or_else(|| self.kept_answers()?.remove(id))
+    }
+
+    /// Returns the answers that earlier runs of the conversation have kept, by their ids.
+    pub(super) fn kept_answers(&self) -> Option<BTreeMap<String, Resolution>> {
+        let private = self.private_state();
+        if !private.has_data_about_calls() {
+            return None;
+        }
+        // A value that cannot be read counts as no answers: the questions are asked anew.
+        private.read(KEPT_ANSWERS, |stored| BTreeMap::deserialize(stored?).ok())
     }
 
     /// Returns all resolutions that the run was resumed with, by their ids.
