@@ -19,8 +19,8 @@ impl Guards {
         self.0.iter().any(|(known, _)| known == name)
     }
 
-    /// Notes the guards of a run in its conversation, where its outermost agent begins. Fails if the
-    /// conversation has one that the run has not, or if an agent inside brings one along.
+    /// Notes the guards of a run in its conversation, where its outermost agent begins. Fails if
+    /// the conversation has one that the run has not, or if an agent inside brings one along.
     pub(crate) fn check(context: &RunContext) -> Result<()> {
         let own = context.extensions().get::<Self>();
         let state = context.private_state();

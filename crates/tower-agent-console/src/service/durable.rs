@@ -237,7 +237,7 @@ impl Api<'_> {
         let status = begun
             .as_ref()
             .map_or_else(Refusal::status, |()| StatusCode::ACCEPTED);
-        self.console.audit.add(AuditRow {
+        self.console.audited(AuditRow {
             at: micros(SystemTime::now()),
             operator: self.operator.shared_name().clone(),
             action: "resume",
