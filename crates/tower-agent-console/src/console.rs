@@ -342,7 +342,8 @@ impl Console {
 
     /// Removes the runs of a [user](Self::user_id), and returns how many there were: a part of
     /// removing a person's data. The questions that wait, and who has answered which, are not here;
-    /// runs that another process is making will be in the database when they have ended.
+    /// a run that another process is at goes once it writes it again, and one that it has not
+    /// written yet is not among them.
     ///
     /// # Errors
     ///
@@ -438,9 +439,10 @@ impl Console {
         collector.collect();
         if let Some(database) = self.inner.database.get() {
             database.start(collector);
-            let mut store = lock(&collector.store);
-            store.urgent = store.version;
-            drop(store);
+            {
+                let mut store = lock(&collector.store);
+                store.urgent = store.version;
+            }
             collector.wake();
             database.all_written(collector).await;
         }

@@ -17,6 +17,10 @@ use crate::store::Store;
 use crate::stored::{StoredEntry, StoredHead, StoredPlace};
 
 /// A recorded run.
+#[cfg_attr(
+    not(feature = "recording"),
+    expect(dead_code, reason = "a recording alone needs all of it")
+)]
 pub(crate) struct Past {
     /// The id that the page shows.
     pub(crate) id: Arc<str>,
@@ -44,6 +48,10 @@ pub(crate) struct PastEntry {
 
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[cfg_attr(
+    not(feature = "recording"),
+    expect(dead_code, reason = "a recording alone needs all of it")
+)]
 pub(crate) enum PastKind {
     Agent {
         path: Arc<str>,
@@ -166,7 +174,7 @@ impl Past {
                 let read = unread.read(&mut lock(&self.texts));
                 match read.map_err(|error| not_read(&self.id, &error))? {
                     Read::Kept(kept) => Ok(Known::Kept(Arc::from(kept))),
-                    Read::Hidden(before) => Ok(Known::Hidden(before)),
+                    Read::Hidden(before) => Ok(Known::Hidden(before.map(Box::new))),
                     Read::OfCode => Err(NotRecorded::OfCode {
                         run: self.id.to_string(),
                     }),
@@ -195,6 +203,7 @@ impl Past {
     }
 
     /// Returns whether anything of it is whole.
+    #[cfg(feature = "recording")]
     pub(crate) fn is_kept(&self) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| !matches!(entry.whole, Whole::None))

@@ -2,9 +2,10 @@
 //! place.
 //!
 //! A call has the whole conversation, of which the call before had all but the end. So an entry has
-//! what it is the first to say, and names the rest by the entry that was and the position there.
+//! what it is the first to say, and a list of messages begins as another one does: what a call adds
+//! to the database is what is new in it, however long the conversation is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::{Ready, ready};
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,8 +37,24 @@ const PLACE: &str = "tower_agent_console.at";
 /// An entry, and the position in what it was the first to say.
 type Place = (u32, u32);
 
-/// Messages that follow each other in the same entry: its number, and the positions there.
-type Places = Vec<(u32, Range<u32>)>;
+/// Names a list of messages: its entry, and which of the lists there it is.
+type List = (u32, u8);
+
+/// The list at the end of a run, which may go on: no other begins as it.
+const AFTER: u8 = 2;
+
+/// The number of lists whose beginning a list may have. One agent inside another has its own.
+const RECENT: usize = 8;
+
+/// A list of messages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Places {
+    /// It begins as this list, with so many messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    on: Option<(List, usize)>,
+    /// What follows: entries, and the positions of messages there that follow each other.
+    more: Vec<(u32, Range<u32>)>,
+}
 
 /// What the calls of a run have said, as far as they are written.
 #[derive(Debug, Default)]
@@ -48,6 +65,10 @@ pub(crate) struct Said {
     values: HashMap<[u8; 32], Place>,
     /// What each entry was the first to say.
     first: HashMap<u32, Vec<First>>,
+    /// How lists were written: others may begin as these.
+    lists: HashMap<List, Places>,
+    /// The latest lists, as the places of their messages.
+    recent: VecDeque<(List, Vec<Place>)>,
 }
 
 #[derive(Debug)]
@@ -70,6 +91,7 @@ pub(crate) struct Saved {
     reason = "there is one at a time, on its way to a text or from it"
 )]
 #[derive(Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "it is in a box while it is kept")]
 enum SavedKept {
     Run {
         settings: Settings,
@@ -119,6 +141,7 @@ struct Rest {
 }
 
 /// What a database has of an entry.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(crate) enum Read {
     Kept(Box<Kept>),
     /// The run came with an answer format, which is code.
@@ -136,11 +159,11 @@ impl Said {
                 tools: declarations(run.tools.declarations()),
                 has_format: run.answer_format.is_some(),
                 edits: run.edits.clone(),
-                before: self.checkpoint(n, &run.before)?,
-                after: self.optional_checkpoint(n, run.after.as_ref())?,
+                before: self.checkpoint((n, 0), &run.before)?,
+                after: self.optional_checkpoint((n, AFTER), run.after.as_ref())?,
             },
             Kept::Model { call, before } if call.is_hidden => SavedKept::Hidden {
-                before: self.optional_checkpoint(n, before.as_ref())?,
+                before: self.optional_checkpoint((n, 0), before.as_ref())?,
             },
             Kept::Tool { call, .. } if call.is_hidden => SavedKept::Hidden { before: None },
             Kept::Model { call, before } => {
@@ -152,11 +175,11 @@ impl Said {
                 };
                 SavedKept::Model {
                     path: call.path.clone(),
-                    messages: self.messages(n, request.messages())?,
+                    messages: self.messages((n, 1), request.messages())?,
                     request: self.shared(n, json!(rest))?,
                     result: call.result.clone(),
                     used: call.used,
-                    before: self.optional_checkpoint(n, before.as_ref())?,
+                    before: self.optional_checkpoint((n, 0), before.as_ref())?,
                 }
             }
             Kept::Tool { call, arguments } => SavedKept::Tool {
@@ -181,35 +204,62 @@ impl Said {
 
     fn optional_checkpoint(
         &mut self,
-        n: u32,
+        list: List,
         checkpoint: Option<&Checkpoint>,
     ) -> serde_json::Result<Option<SavedCheckpoint>> {
-        let saved = checkpoint.map(|checkpoint| self.checkpoint(n, checkpoint));
+        let saved = checkpoint.map(|checkpoint| self.checkpoint(list, checkpoint));
         saved.transpose()
     }
 
     fn checkpoint(
         &mut self,
-        n: u32,
+        list: List,
         checkpoint: &Checkpoint,
     ) -> serde_json::Result<SavedCheckpoint> {
         Ok(SavedCheckpoint {
-            messages: self.messages(n, &checkpoint.messages)?,
+            messages: self.messages(list, &checkpoint.messages)?,
             // It has the conversations of the agents inside.
-            head: self.shared(n, serde_json::to_value(&checkpoint.head)?)?,
+            head: self.shared(list.0, serde_json::to_value(&checkpoint.head)?)?,
         })
     }
 
-    fn messages(&mut self, n: u32, messages: &Messages) -> serde_json::Result<Places> {
-        let mut places: Places = Vec::new();
+    fn messages(&mut self, list: List, messages: &Messages) -> serde_json::Result<Places> {
+        let mut places = Vec::with_capacity(messages.len());
         for message in messages {
-            let (entry, position) = self.message(n, message)?;
-            match places.last_mut() {
-                Some((last, range)) if *last == entry && range.end == position => range.end += 1,
-                _ => places.push((entry, position..position + 1)),
+            places.push(self.message(list.0, message)?);
+        }
+        // Written before, such as by a write that has failed, it stays as it is: what was written
+        // later may begin as this one.
+        if let Some(written) = self.lists.get(&list) {
+            return Ok(written.clone());
+        }
+        let shared = |other: &[Place]| {
+            let both = other.iter().zip(&places);
+            both.take_while(|(one, other)| one == other).count()
+        };
+        let bases = self
+            .recent
+            .iter()
+            .map(|(base, other)| (*base, shared(other)));
+        let on = bases
+            .max_by_key(|(_, len)| *len)
+            .filter(|(_, len)| *len > 0);
+        let mut more: Vec<(u32, Range<u32>)> = Vec::new();
+        for (entry, position) in &places[on.map_or(0, |(_, len)| len)..] {
+            match more.last_mut() {
+                Some((last, range)) if last == entry && range.end == *position => range.end += 1,
+                _ => more.push((*entry, *position..*position + 1)),
             }
         }
-        Ok(places)
+        let written = Places { on, more };
+        if list.1 != AFTER {
+            self.lists.insert(list, written.clone());
+            self.recent.push_back((list, places));
+            if self.recent.len() > RECENT {
+                self.recent.pop_front();
+            }
+        }
+        Ok(written)
     }
 
     fn message(&mut self, n: u32, message: &Message) -> serde_json::Result<Place> {
@@ -275,6 +325,26 @@ impl Said {
     }
 }
 
+/// Returns the places of the messages of a list. Fails if it begins as one that is not here.
+fn resolve(lists: &HashMap<List, Places>, places: &Places) -> serde_json::Result<Vec<Place>> {
+    let mut chain = vec![places];
+    while let Some((base, _)) = chain.last().and_then(|last| last.on) {
+        chain.push(lists.get(&base).ok_or_else(missing)?);
+        // Lists that begin as each other were written by nobody.
+        if chain.len() > lists.len() + 1 {
+            return Err(missing());
+        }
+    }
+    let mut all: Vec<Place> = Vec::new();
+    for Places { on, more } in chain.into_iter().rev() {
+        all.truncate(on.map_or(0, |(_, len)| len));
+        for (entry, positions) in more {
+            all.extend(positions.clone().map(|position| (*entry, position)));
+        }
+    }
+    Ok(all)
+}
+
 fn digest(text: &str) -> [u8; 32] {
     Sha256::digest(text).into()
 }
@@ -287,6 +357,7 @@ fn declarations(tools: &[Arc<ToolDeclaration>]) -> Vec<ToolDeclaration> {
 #[derive(Default)]
 pub(crate) struct Texts {
     first: HashMap<u32, Vec<Box<RawValue>>>,
+    lists: HashMap<List, Places>,
     messages: HashMap<Place, Message>,
 }
 
@@ -295,6 +366,20 @@ impl Texts {
     pub(crate) fn add(&mut self, n: u32, saved: &str) -> serde_json::Result<Unread> {
         let Saved { first, kept } = serde_json::from_str(saved)?;
         self.first.insert(n, first);
+        let messages = |saved: &SavedCheckpoint| saved.messages.clone();
+        let lists = match &kept {
+            SavedKept::Run { before, .. } => [Some(messages(before)), None],
+            SavedKept::Model {
+                before,
+                messages: own,
+                ..
+            } => [before.as_ref().map(messages), Some(own.clone())],
+            SavedKept::Hidden { before } => [before.as_ref().map(messages), None],
+            SavedKept::Tool { .. } => [None, None],
+        };
+        let lists = (0..).zip(lists);
+        let lists = lists.filter_map(|(which, list)| Some(((n, which), list?)));
+        self.lists.extend(lists);
         Ok(Unread(kept))
     }
 
@@ -306,19 +391,16 @@ impl Texts {
 
     fn messages(&mut self, places: &Places) -> serde_json::Result<Messages> {
         let mut messages = Messages::new();
-        for (entry, positions) in places {
-            for position in positions.clone() {
-                let place = (*entry, position);
-                let message = match self.messages.get(&place) {
-                    Some(message) => message.clone(),
-                    None => {
-                        let message: Message = serde_json::from_str(self.at(place)?.get())?;
-                        self.messages.insert(place, message.clone());
-                        message
-                    }
-                };
-                messages.push(message);
-            }
+        for place in resolve(&self.lists, places)? {
+            let message = match self.messages.get(&place) {
+                Some(message) => message.clone(),
+                None => {
+                    let message: Message = serde_json::from_str(self.at(place)?.get())?;
+                    self.messages.insert(place, message.clone());
+                    message
+                }
+            };
+            messages.push(message);
         }
         Ok(messages)
     }

@@ -119,7 +119,7 @@ impl RunStore for Shelf {
         from: u32,
         limit: u32,
     ) -> BoxFuture<'a, Result<Vec<StoredEntry>>> {
-        self.entries(key, from, limit, false)
+        self.entries(key, from, limit, true)
     }
 
     fn numbers<'a>(&'a self, console: &'a str, from: u64) -> BoxFuture<'a, Result<Vec<u64>>> {
@@ -368,4 +368,51 @@ async fn who_has_done_what_is_written_behind_and_tried_again() {
     let rows = shelf.audit.lock().unwrap().clone();
     assert_eq!((rows.len(), rows[0].status), (1, 403));
     assert_eq!(rows[0].operator, "sam");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_call_adds_does_not_grow_with_the_conversation() {
+    let shelf = Shelf::default();
+    let console = Console::new().stored_in(shelf.clone()).record_content();
+    let look = Tool::function("look", "Looks.", |_: serde_json::Value| {
+        "nothing ".repeat(50)
+    });
+    let agent = Agent::builder(ScriptedModel::always(Turn::tool("look", json!({}))))
+        .name("looker")
+        .instructions("Look around you. ".repeat(40))
+        .tool(look)
+        .max_iterations(200)
+        .global_callbacks(console.watch())
+        .build()
+        .unwrap();
+    agent
+        .run(AgentRequest::new("?").with_run_id("r"))
+        .await
+        .unwrap_err();
+    assert_eq!(console.flush().await, 0);
+    let run = shelf.runs.lock().unwrap()[0].clone();
+    let whole = run.entries.iter().filter_map(|entry| entry.whole.as_ref());
+    let whole: Vec<usize> = whole.map(String::len).collect();
+    let [first, last] = [&whole[10..110], &whole[whole.len() - 101..whole.len() - 1]];
+    let [first, last] = [first, last].map(|some| some.iter().sum::<usize>());
+    assert!(
+        last * 10 < first * 11,
+        "{first} bytes at first, then {last}"
+    );
+
+    let after = Console::new().stored_in(shelf.clone());
+    for step in [0, 1, 150, 199] {
+        let fork = after.fork("r", step).await.unwrap();
+        let request = AgentRequest::from(fork);
+        assert_eq!(request.messages().len(), 1 + 2 * step);
+        let results = request
+            .messages()
+            .iter()
+            .flat_map(tower_agent::Message::tool_results);
+        assert!(
+            results
+                .into_iter()
+                .all(|result| result.text().contains("nothing nothing"))
+        );
+    }
 }
