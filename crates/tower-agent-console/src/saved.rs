@@ -86,10 +86,6 @@ pub(crate) struct Saved {
     kept: SavedKept,
 }
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one at a time, on its way to a text or from it"
-)]
 #[derive(Serialize, Deserialize)]
 #[expect(clippy::large_enum_variant, reason = "it is in a box while it is kept")]
 enum SavedKept {
@@ -147,7 +143,7 @@ pub(crate) enum Read {
     /// The run came with an answer format, which is code.
     OfCode,
     /// A redaction hides a part of it. The conversation before it is there.
-    Hidden(Option<Box<Checkpoint>>),
+    Hidden(Option<Checkpoint>),
 }
 
 impl Said {
@@ -453,8 +449,7 @@ impl Unread {
                 has_format: true, ..
             } => return Ok(Read::OfCode),
             SavedKept::Hidden { before } => {
-                let before = texts.optional_checkpoint(before.as_ref())?;
-                return Ok(Read::Hidden(before.map(Box::new)));
+                return Ok(Read::Hidden(texts.optional_checkpoint(before.as_ref())?));
             }
             SavedKept::Run {
                 settings,
