@@ -494,7 +494,7 @@ impl<'a> LoopState<'a> {
                 if self.ends_run(response.origin()) || self.says_nothing(&response) {
                     return Ok(Some(EndReason::Completed));
                 }
-                self.next = Some(step_after(response.message().clone()));
+                self.next = Some(step_after(response.into_message()));
                 Ok(None)
             }
             Err(error) if is_beyond_limit && error.kind() == ErrorKind::MaxIterations => {

@@ -257,6 +257,11 @@ impl ModelResponse {
         &self.message
     }
 
+    /// Returns the message alone.
+    pub(crate) fn into_message(self) -> Message {
+        self.message
+    }
+
     /// Returns the message, to change it.
     pub fn message_mut(&mut self) -> &mut Message {
         &mut self.message
