@@ -95,9 +95,9 @@ async fn a_value_reaches_tools_sub_agents_layers_and_callbacks_of_every_kind() {
     assert_eq!(result.text(), "Ada");
     let seen = seen.take();
     for place in ["agent", "model", "after", "tool", "wrap", "global", "run"] {
-        assert!(seen.contains(&format!("{place} ada")), "{place}: {seen:?}");
+        assert!(seen.contains(&format!("{place} Ada")), "{place}: {seen:?}");
     }
-    assert!(seen.iter().all(|line| line.ends_with(" ada")), "{seen:?}");
+    assert!(seen.iter().all(|line| line.ends_with(" Ada")), "{seen:?}");
 }
 
 #[tokio::test]
@@ -185,7 +185,7 @@ async fn a_value_given_inside_a_run_is_for_that_part_alone() {
     let request = AgentRequest::new("Who?")
         .with_extension(User("Ada"))
         .with_extension(ConversationId::new("t"));
-    assert_eq!(agent.run(request).await.unwrap().text(), "bob in ada");
+    assert_eq!(agent.run(request).await.unwrap().text(), "bob in Ada");
 }
 
 #[tokio::test]
