@@ -12,11 +12,8 @@ use tokio::time::timeout;
 use tower_agent::ErrorKind;
 use tower_agent_mcp::client::Lifecycle;
 
-use crate::support::{ask, connected};
+use crate::support::{SOON, ask, connected};
 use crate::told::{Seen, closed_stream, json_rpc, open_stream, result, sent, text, told};
-
-/// Far less than the time that a call may take, and far more than one takes here.
-const SOON: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn an_error_that_names_no_request_is_the_outcome_of_its_own() {

@@ -14,11 +14,8 @@ use tower_agent::{AgentRequest, CancellationToken, ErrorKind};
 use tower_agent_mcp::PROGRESS;
 
 use crate::support::{
-    LIFECYCLES, Server, agent_with_tools_of, ask, fifty_at_once, said, server_of_fifty,
+    LIFECYCLES, SOON, Server, agent_with_tools_of, ask, fifty_at_once, said, server_of_fifty,
 };
-
-/// How long a server waits to be told of a cancellation before the test fails, rather than hangs.
-const SOON: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn progress_is_emitted_on_the_run_in_order_and_before_the_result() {

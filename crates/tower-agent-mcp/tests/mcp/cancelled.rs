@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use tower_agent::{Agent, ErrorKind, Request, Tool, ToolRequest};
 use tower_agent_mcp::server::McpServer;
 
 use crate::serving::client_of;
-use crate::support::{LIFECYCLES, ask, connected};
+use crate::support::{LIFECYCLES, SOON, ask, connected};
 
 /// The tool before the payment keeps its thread until the cancellation has come, so that nobody
 /// polls the run between the two: the payment itself asks.
@@ -24,7 +25,8 @@ async fn nothing_starts_after_the_cancellation() {
     let (begins, pays) = (begun.clone(), paid.clone());
     let block = Tool::function_with("block", "", move |_: Value, call: ToolRequest| {
         begins.notify_one();
-        while !call.context().cancellation().is_cancelled() {
+        let began = Instant::now();
+        while !call.context().cancellation().is_cancelled() && began.elapsed() < SOON {
             std::thread::yield_now();
         }
         std::future::ready("done")

@@ -19,6 +19,7 @@ use test_support::process::free_port;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tower::ServiceBuilder;
 use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, ErrorKind, Resolution, Tool};
@@ -29,8 +30,8 @@ use tower_agent_providers::{HttpClient, RequestBody};
 
 use crate::questions::{asking, asking_during, question};
 use crate::support::{
-    LIFECYCLES, Server, agent_with_tools_of, ask, connected, elicit, fifty_at_once, first_result,
-    names, said, server_of_fifty,
+    LIFECYCLES, SOON, Server, agent_with_tools_of, ask, connected, elicit, fifty_at_once,
+    first_result, names, said, server_of_fifty,
 };
 
 /// An HTTP server on a free port, until it is dropped.
@@ -249,7 +250,7 @@ async fn a_dropped_call_over_http_is_cancelled_at_the_server() {
             _ = ask(&client, "echo", json!({})) => panic!("it is silent"),
             () = begun.notified() => {}
         }
-        cancelled.notified().await;
+        timeout(SOON, cancelled.notified()).await.unwrap();
     }
 }
 

@@ -16,10 +16,8 @@ use tower_agent::ErrorKind;
 use tower_agent_mcp::client::{Lifecycle, McpClient};
 
 use crate::http::Http;
-use crate::support::{ask, connected, names};
+use crate::support::{SOON, ask, connected, names};
 use crate::told::{Log, Seen, closed_stream, json_rpc, open_stream, result, router, text, told};
-
-const SOON: Duration = Duration::from_secs(20);
 
 /// A way to say that a session is not known, and its name.
 type Refusal = (&'static str, fn(&Seen) -> Response);

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rmcp::model::*;
@@ -20,6 +21,10 @@ use tower_agent::testing::ScriptedModel;
 use tower_agent::{Agent, AgentResponse, Error, Message, ToolRequest, ToolResponse};
 use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_mcp::server::McpServer;
+
+/// How long a test waits for what must come, and then fails rather than hangs: far less than the time
+/// that a call may take, and far more than one takes here.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) type Answer = Result<CallToolResponse, ErrorData>;
 
