@@ -22,8 +22,8 @@ use tower_agent::{Agent, AgentResponse, Error, Message, ToolRequest, ToolRespons
 use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_mcp::server::McpServer;
 
-/// How long a test waits for what must come, and then fails rather than hangs: far less than the time
-/// that a call may take, and far more than one takes here.
+/// How long a test waits for what must come, and then fails rather than hangs: far less than the
+/// time that a call may take, and far more than one takes here.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) type Answer = Result<CallToolResponse, ErrorData>;
