@@ -42,9 +42,9 @@ const focused = () => page.evaluate(() => document.activeElement.textContent);
 
 /** Goes to something with the tab key, as far as it takes. */
 async function tabTo(locator) {
-  const wanted = await locator.first().elementHandle();
   for (let presses = 0; presses < 200; presses += 1) {
-    if (await page.evaluate((element) => element === document.activeElement, wanted)) return;
+    // Looked for each time: what has come from the server meanwhile may have drawn it anew.
+    if (await locator.first().evaluate((element) => element === document.activeElement)) return;
     await page.keyboard.press("Tab");
   }
   assert.fail(`the keyboard does not lead to ${locator}`);
