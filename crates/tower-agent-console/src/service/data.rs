@@ -2,22 +2,20 @@
 
 use std::time::SystemTime;
 
+use http::request::Parts;
 use http::{Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_agent::BoxError;
 
 use super::body::ResponseBody;
+use super::input;
 use super::reply::{self, Refusal};
 use crate::audit::AuditRow;
 use crate::console::{Console, Found};
 use crate::lock::lock;
 use crate::operator::Operator;
 use crate::record::micros;
-
-/// The maximum length of a request, in bytes.
-const REQUEST: usize = 16 << 10;
 
 /// A request for one run, or for all of a user: named, or as the user of a run, whom the operator
 /// need not know.
@@ -50,6 +48,7 @@ pub(super) async fn act<B>(
     console: &Console,
     operator: &Operator,
     action: Action,
+    parts: &Parts,
     body: B,
 ) -> Result<Response<ResponseBody>, Refusal>
 where
@@ -57,7 +56,7 @@ where
 {
     let mut about = "?".to_owned();
     let done = Data { console, operator };
-    let done = done.act(action, body, &mut about).await;
+    let done = done.act(action, parts, body, &mut about).await;
     let status = done.as_ref().map_or_else(Refusal::status, Response::status);
     console.inner.audited(AuditRow {
         at: micros(SystemTime::now()),
@@ -79,6 +78,7 @@ impl Data<'_> {
     async fn act<B>(
         &self,
         action: Action,
+        parts: &Parts,
         body: B,
         about: &mut String,
     ) -> Result<Response<ResponseBody>, Refusal>
@@ -88,11 +88,7 @@ impl Data<'_> {
         if !self.operator.manages_data {
             return Err(forbidden("the operator does not manage data"));
         }
-        let body = Limited::new(body, REQUEST).collect().await;
-        let unreadable = |why: String| Refusal::new(StatusCode::BAD_REQUEST, "invalid", why);
-        let body = body.map_err(|error| unreadable(error.to_string()))?;
-        let which = serde_json::from_slice(&body.to_bytes());
-        let user = match which.map_err(|error| unreadable(error.to_string()))? {
+        let user = match input::json(parts, body, input::NAMES).await? {
             Which::Run(id) => {
                 *about = format!("run {}", shortened(&id));
                 return self.act_on_run(action, &id).await;

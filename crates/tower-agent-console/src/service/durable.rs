@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use http::request::Parts;
 use http::{Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::timeout;
@@ -14,6 +14,7 @@ use tower_agent::{Agent, BoxError};
 
 use super::api::Api;
 use super::body::ResponseBody;
+use super::input;
 use super::reply::{self, Refusal};
 use crate::address::without_nul;
 use crate::audit::AuditRow;
@@ -30,9 +31,6 @@ const AT_ONCE: u32 = 1_000;
 
 /// How long somebody who looks waits.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// The maximum length of a request, in bytes.
-const REQUEST: usize = 16 << 10;
 
 /// What a run may be asked for by.
 const STATES: [&str; 7] = [
@@ -228,12 +226,16 @@ impl Api<'_> {
     }
 
     /// Goes on with a run whose process has died, and writes down who has.
-    pub(super) async fn resume<B>(&self, body: B) -> Result<Response<ResponseBody>, Refusal>
+    pub(super) async fn resume<B>(
+        &self,
+        parts: &Parts,
+        body: B,
+    ) -> Result<Response<ResponseBody>, Refusal>
     where
         B: http_body::Body<Error: Into<BoxError>>,
     {
         let mut about = "?".to_owned();
-        let begun = self.begin(body, &mut about).await;
+        let begun = self.begin(parts, body, &mut about).await;
         let status = begun
             .as_ref()
             .map_or_else(Refusal::status, |()| StatusCode::ACCEPTED);
@@ -250,7 +252,7 @@ impl Api<'_> {
         Ok(response)
     }
 
-    async fn begin<B>(&self, body: B, about: &mut String) -> Result<(), Refusal>
+    async fn begin<B>(&self, parts: &Parts, body: B, about: &mut String) -> Result<(), Refusal>
     where
         B: http_body::Body<Error: Into<BoxError>>,
     {
@@ -259,11 +261,7 @@ impl Api<'_> {
             return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", why));
         }
         let runs = self.durable_runs()?;
-        let unreadable = |why: String| Refusal::new(StatusCode::BAD_REQUEST, "invalid", why);
-        let body = Limited::new(body, REQUEST).collect().await;
-        let body = body.map_err(|error| unreadable(error.to_string()))?;
-        let Resume { place } = serde_json::from_slice(&body.to_bytes())
-            .map_err(|error| unreadable(error.to_string()))?;
+        let Resume { place } = input::json(parts, body, input::NAMES).await?;
         let place = DurablePlace::read(&place).ok_or_else(|| Refusal::parameter("place"))?;
         let id: String = place.id.chars().take(200).collect();
         *about = match place.user {

@@ -3,15 +3,14 @@
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::select;
-use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{Response, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 use tower_agent::message::Messages;
 use tower_agent::{Agent, BoxError, Settings};
 
 use super::body::ResponseBody;
+use super::input;
 use super::reply::{self, Refusal};
 use crate::audit::AuditRow;
 use crate::console::{Console, Found};
@@ -20,11 +19,8 @@ use crate::lock::lock;
 use crate::operator::Operator;
 use crate::record::micros;
 
-/// The maximum length of a body, in bytes.
-const BODY: usize = 4 << 20;
-
-/// The time in which a body has to arrive.
-const BODY_TIME: Duration = Duration::from_secs(30);
+/// The maximum length of what is changed, in bytes.
+const CHANGES: usize = 4 << 20;
 
 /// The time in which a fork usually begins.
 const BEGIN_TIME: Duration = Duration::from_secs(10);
@@ -126,7 +122,7 @@ where
 {
     may_fork(operator)?;
     let step = step.parse().map_err(|_| Refusal::not_found())?;
-    let changes = read(parts, body).await?;
+    let changes: Changes = input::json(parts, body, CHANGES).await?;
     is_here(console, run).await?;
     let mut fork = console.fork(run, step).await?;
     let agent = console.inner.agent_named(fork.agent_name());
@@ -150,39 +146,6 @@ where
         fork = fork.message(tower_agent::Message::user(message));
     }
     Ok((agent, fork))
-}
-
-async fn read<B>(parts: &Parts, body: B) -> Result<Changes, Refusal>
-where
-    B: http_body::Body<Error: Into<BoxError>> + Send + 'static,
-    B::Data: Send,
-{
-    let invalid = |status, why: String| Refusal::new(status, "invalid", why);
-    // What a form of another page can send without being asked is no JSON.
-    let content_type = parts.headers.get(CONTENT_TYPE);
-    let content_type = content_type.and_then(|value| value.to_str().ok());
-    let media_type = content_type.and_then(|value| value.split(';').next());
-    if !media_type.is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json")) {
-        let why = "send JSON, as `content-type: application/json`".to_owned();
-        return Err(invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
-    }
-    let body = Limited::new(body, BODY).collect();
-    let body = tokio::time::timeout(BODY_TIME, body).await.map_err(|_| {
-        let why = format!("the body did not arrive within {BODY_TIME:?}");
-        invalid(StatusCode::REQUEST_TIMEOUT, why)
-    })?;
-    let body = body.map_err(|error| {
-        if error.is::<LengthLimitError>() {
-            let why = format!("the body is longer than {BODY} bytes");
-            return invalid(StatusCode::PAYLOAD_TOO_LARGE, why);
-        }
-        invalid(
-            StatusCode::BAD_REQUEST,
-            "the body cannot be read".to_owned(),
-        )
-    })?;
-    serde_json::from_slice(&body.to_bytes())
-        .map_err(|error| invalid(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
 fn may_fork(operator: &Operator) -> Result<(), Refusal> {

@@ -9,6 +9,7 @@ mod durable;
 mod fork;
 #[cfg(feature = "inbox")]
 mod inbox;
+mod input;
 mod live;
 mod page;
 #[cfg(feature = "recording")]
@@ -137,14 +138,14 @@ impl ConsoleService {
             _ => None,
         };
         if let (Some(action), &Method::POST) = (action, &parts.method) {
-            return data::act(&self.console, &operator, action, body).await;
+            return data::act(&self.console, &operator, action, &parts, body).await;
         }
         if path == ["api", "durable", "resume"] && parts.method == Method::POST {
             let api = api::Api {
                 console: &self.console.inner,
                 operator: &operator,
             };
-            return api.resume(body).await;
+            return api.resume(&parts, body).await;
         }
         drop(body);
         // The server leaves out the body of a response to `HEAD`.

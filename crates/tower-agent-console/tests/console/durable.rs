@@ -89,8 +89,8 @@ fn operator(console: &Console) -> ConsoleService {
 }
 
 async fn resume(service: &ConsoleService, body: &Value) -> (StatusCode, Value) {
-    let request = Request::post("/api/durable/resume").body(body.to_string());
-    let response = send(service, request.unwrap()).await;
+    let request = Request::post("/api/durable/resume").header("content-type", "application/json");
+    let response = send(service, request.body(body.to_string()).unwrap()).await;
     let status = response.status();
     (status, serde_json::from_str(&text(response).await).unwrap())
 }
@@ -280,6 +280,10 @@ async fn another_page_resumes_nothing() {
     let body = json!({ "place": "1~~lost" }).to_string();
     let response = send(&sam, request.body(body).unwrap()).await;
     assert_eq!(response.status(), 403);
+    let request = Request::post("/api/durable/resume");
+    let body = json!({ "place": "1~~lost" }).to_string();
+    let response = send(&sam, request.body(body).unwrap()).await;
+    assert_eq!(response.status(), 415, "a form sends no JSON");
     assert!(told.try_recv().is_err());
     let nobody = console.into_service(|_| None);
     assert_eq!(get(&nobody, "/api/durable").await.0, 403);

@@ -74,7 +74,8 @@ pub(crate) fn user_of(run: &tower_agent::RunContext) -> Option<String> {
 
 /// The status and the body of what is answered to this.
 pub(crate) async fn post(service: &ConsoleService, path: &str, body: Value) -> (u16, Value) {
-    let request = Request::post(path).body(body.to_string()).unwrap();
+    let request = Request::post(path).header("content-type", "application/json");
+    let request = request.body(body.to_string()).unwrap();
     let response = send(service, request).await;
     let status = response.status().as_u16();
     (status, serde_json::from_str(&text(response).await).unwrap())

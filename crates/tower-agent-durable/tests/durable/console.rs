@@ -208,7 +208,7 @@ async fn keeps_within_its_bounds(place: &impl Place<Journal: RunStore + Clone>) 
 }
 
 async fn delete(console: &Console, run: &str) -> u16 {
-    let request = http::Request::post("/api/delete");
+    let request = http::Request::post("/api/delete").header("content-type", "application/json");
     let body = Full::<Bytes>::from(json!({ "run": run }).to_string());
     let response = service(console).oneshot(request.body(body).unwrap()).await;
     response.unwrap().status().as_u16()

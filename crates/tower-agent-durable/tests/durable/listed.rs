@@ -85,7 +85,8 @@ async fn a_lost_run_is_listed_and_goes_on_from_the_page_without_paying_twice() {
     assert_eq!(list(&console, "status=lost&agent=clerk").await.len(), 1);
 
     let body = json!({ "place": runs[0]["place"] }).to_string();
-    let resume = || http::Request::post("/api/durable/resume");
+    let resume =
+        || http::Request::post("/api/durable/resume").header("content-type", "application/json");
     let (status, answer) = ask(&console, resume(), &body).await;
     assert_eq!(
         (status, &answer["error"]["code"]),
@@ -123,7 +124,8 @@ async fn a_run_of_a_session_and_one_that_a_process_works_on_are_not_gone_on_with
         (&json!("lost"), &json!(false))
     );
     let body = json!({ "place": runs[0]["place"] }).to_string();
-    let resume = http::Request::post("/api/durable/resume");
+    let resume =
+        http::Request::post("/api/durable/resume").header("content-type", "application/json");
     assert_eq!(ask(&console, resume, &body).await.0, 409);
 
     // Nor by whoever asks for it in code.
