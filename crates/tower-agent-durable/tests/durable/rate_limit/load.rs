@@ -79,8 +79,11 @@ async fn sixty_four_tasks_of_two_processes_stay_in_a_limit_and_use_it() {
 
     one.close().await;
     other.close().await;
+    // Four a call, each of whose two changes reads the row and writes it, and those that were made
+    // in vain: how many depends on the machine. If each task that waits asked whenever something
+    // comes back, there would be far more.
     let looks = looks(&server, "load");
-    assert!(looks <= CALLS * 5, "{looks} for {made} calls");
+    assert!(looks <= CALLS * 10, "{looks} for {made} calls");
 }
 
 #[tokio::test]
