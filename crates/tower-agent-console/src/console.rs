@@ -1,7 +1,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use http::StatusCode;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use tower_agent::callback::Bundle;
@@ -20,7 +21,8 @@ use crate::durable::DurableRuns;
 use crate::forks::Forks;
 use crate::gauges::Gauges;
 use crate::lock::lock;
-use crate::record::{Run, ShownEntry};
+use crate::operator::Operator;
+use crate::record::{Run, ShownEntry, micros};
 use crate::store::Store;
 use crate::stored::{RunStore, StoredHead, StoredQuery};
 use crate::watch::{ConsoleLayer, UserOf, Watch};
@@ -520,8 +522,22 @@ impl Inner {
         }
     }
 
-    /// Writes down who has done what.
-    pub(crate) fn audited(&self, row: AuditRow) {
+    /// Writes down that an operator has done something now, to what, and the status of the
+    /// response.
+    pub(crate) fn audited(
+        &self,
+        operator: &Operator,
+        action: &'static str,
+        about: String,
+        status: StatusCode,
+    ) {
+        let row = AuditRow {
+            at: micros(SystemTime::now()),
+            operator: operator.shared_name().clone(),
+            action,
+            about,
+            status: status.as_u16(),
+        };
         self.audit.add(row, self.database.get().is_some());
         self.collector.wake();
     }

@@ -21,8 +21,8 @@ use crate::saved::Said;
 use crate::store::{BATCH, Limits, PACE};
 use crate::stored::{RunStore, StoredBounds, StoredEntry, StoredHead, StoredKey, StoredRun};
 
-/// How long somebody who looks waits for the database.
-const LOOK: Duration = Duration::from_secs(1);
+/// The time that somebody who looks waits for what is elsewhere, such as the database.
+pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
 /// How long it is not asked again after it did not answer, so that one who looks around waits once.
 const AWAY: Duration = Duration::from_secs(5);
@@ -235,10 +235,10 @@ impl Database {
     }
 }
 
-/// What is being written of a run, until it is dropped.
+/// A part of a run that is being written, until it is dropped.
 struct Batch<'a> {
     run: StoredRun,
-    /// How far the run is in the database then.
+    /// The part of the run that is in the database then.
     mark: StoredMark,
     _writing: Writing<'a>,
 }

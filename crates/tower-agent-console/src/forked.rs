@@ -29,7 +29,7 @@ pub(crate) struct Edits(Vec<(Arc<str>, Edit)>);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Edit {
     Instructions(Arc<str>),
-    /// What is set in these, in place of the agent's own.
+    /// Those that are set here, in place of the agent's own.
     Settings(Box<Settings>),
     /// These alone.
     AllSettings(Box<Settings>),

@@ -2,7 +2,6 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use serde::Serialize;
@@ -10,13 +9,11 @@ use tokio::time::timeout;
 use tower_agent::error::Result;
 use tower_agent::gauge::{Gauge, Reading};
 
+use crate::database::LOOK;
 use crate::lock::lock;
 
 /// The number of readings of one gauge that are shown.
 const READINGS: usize = 50;
-
-/// How long somebody who looks waits for a gauge, such as one in a database.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// A gauge of whatever type.
 type ReadGauge = Arc<dyn Fn(usize) -> BoxFuture<'static, Result<Vec<Reading>>> + Send + Sync>;

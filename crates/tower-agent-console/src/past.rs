@@ -88,14 +88,14 @@ struct ReadSummary {
     is_whole: bool,
 }
 
-/// What is whole of an entry.
+/// The whole call of an entry, if there is one.
 enum Whole {
     None,
     Kept(Arc<Kept>),
     Stored(Box<Unread>),
 }
 
-/// What is known of a call.
+/// A call as far as it is known.
 pub(crate) enum Known {
     Nothing,
     Kept(Arc<Kept>),

@@ -52,20 +52,20 @@ struct Places {
     /// It begins as this list, with so many messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     on: Option<(List, usize)>,
-    /// What follows: entries, and the positions of messages there that follow each other.
+    /// The rest: entries, and the positions of messages there that follow each other.
     more: Vec<(u32, Range<u32>)>,
 }
 
-/// What the calls of a run have said, as far as they are written.
+/// The words of the calls of a run, as far as they are written.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     /// Messages by their addresses, which stay theirs while they are here.
     messages: HashMap<usize, (Message, Place)>,
     /// Other values, by the digests of their texts.
     values: HashMap<[u8; 32], Place>,
-    /// What each entry was the first to say.
+    /// The words that each entry was the first to say.
     first: HashMap<u32, Vec<First>>,
-    /// How lists were written: others may begin as these.
+    /// Lists as they were written: others may begin as these.
     lists: HashMap<List, Places>,
     /// The latest lists, as the places of their messages.
     recent: VecDeque<(List, Vec<Place>)>,
@@ -77,10 +77,10 @@ enum First {
     Value(Box<RawValue>),
 }
 
-/// What is stored of an entry.
+/// An entry as it is stored.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Saved {
-    /// What it is the first to say.
+    /// The words that it is the first to say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     first: Vec<Box<RawValue>>,
     kept: SavedKept,
@@ -136,7 +136,7 @@ struct Rest {
     settings: Settings,
 }
 
-/// What a database has of an entry.
+/// An entry as far as a database has it.
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(crate) enum Read {
     Kept(Box<Kept>),
@@ -349,7 +349,7 @@ fn declarations(tools: &[Arc<ToolDeclaration>]) -> Vec<ToolDeclaration> {
     tools.iter().map(|tool| (**tool).clone()).collect()
 }
 
-/// What the entries of a stored run have said.
+/// The words of the entries of a stored run.
 #[derive(Default)]
 pub(crate) struct Texts {
     first: HashMap<u32, Vec<Box<RawValue>>>,

@@ -1,7 +1,5 @@
 //! Export and removal of runs, by run and by user, and the audit of who did it.
 
-use std::time::SystemTime;
-
 use http::request::Parts;
 use http::{Response, StatusCode};
 use serde::Deserialize;
@@ -11,11 +9,9 @@ use tower_agent::BoxError;
 use super::body::ResponseBody;
 use super::input;
 use super::reply::{self, Refusal};
-use crate::audit::AuditRow;
 use crate::console::{Console, Found};
 use crate::lock::lock;
 use crate::operator::Operator;
-use crate::record::micros;
 
 /// A request for one run, or for all of a user: named, or as the user of a run, whom the operator
 /// need not know.
@@ -58,13 +54,9 @@ where
     let done = Data { console, operator };
     let done = done.act(action, parts, body, &mut about).await;
     let status = done.as_ref().map_or_else(Refusal::status, Response::status);
-    console.inner.audited(AuditRow {
-        at: micros(SystemTime::now()),
-        operator: operator.shared_name().clone(),
-        action: action.name(),
-        about,
-        status: status.as_u16(),
-    });
+    console
+        .inner
+        .audited(operator, action.name(), about, status);
     done
 }
 

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use http::{Response, StatusCode};
@@ -17,10 +16,9 @@ use super::body::ResponseBody;
 use super::input;
 use super::reply::{self, Refusal};
 use crate::address::without_nul;
-use crate::audit::AuditRow;
+use crate::database::LOOK;
 use crate::durable::{DurableKey, DurableQuery, DurableRun, DurableRuns};
 use crate::lock::lock;
-use crate::record::micros;
 use crate::stored::StoredQuery;
 
 /// The number of runs on a page, by default and at most.
@@ -29,10 +27,7 @@ const RUNS: (u32, u32) = (50, 200);
 /// The number of runs that begin at one time, of which one is found by its place.
 const AT_ONCE: u32 = 1_000;
 
-/// How long somebody who looks waits.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// What a run may be asked for by.
+/// The states that a run may be asked for by.
 const STATES: [&str; 7] = [
     "running",
     "lost",
@@ -239,13 +234,7 @@ impl Api<'_> {
         let status = begun
             .as_ref()
             .map_or_else(Refusal::status, |()| StatusCode::ACCEPTED);
-        self.console.audited(AuditRow {
-            at: micros(SystemTime::now()),
-            operator: self.operator.shared_name().clone(),
-            action: "resume",
-            about,
-            status: status.as_u16(),
-        });
+        self.console.audited(self.operator, "resume", about, status);
         begun?;
         let mut response = reply::json(&json!({}));
         *response.status_mut() = status;

@@ -1,6 +1,6 @@
 //! Forks, begun from the page.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::future::select;
 use http::request::Parts;
@@ -12,12 +12,10 @@ use tower_agent::{Agent, BoxError, Settings};
 use super::body::ResponseBody;
 use super::input;
 use super::reply::{self, Refusal};
-use crate::audit::AuditRow;
 use crate::console::{Console, Found};
 use crate::fork::Fork;
 use crate::lock::lock;
 use crate::operator::Operator;
-use crate::record::micros;
 
 /// The maximum length of what is changed, in bytes.
 const CHANGES: usize = 4 << 20;
@@ -72,13 +70,12 @@ where
         Err(refusal) => (refusal.status(), String::new()),
     };
     let cut = |text: &str| text.chars().take(200).collect::<String>();
-    console.inner.audited(AuditRow {
-        at: micros(SystemTime::now()),
-        operator: operator.shared_name().clone(),
-        action: "fork",
-        about: format!("run {} from step {}{named}", cut(run), cut(step)),
-        status: status.as_u16(),
-    });
+    console.inner.audited(
+        operator,
+        "fork",
+        format!("run {} from step {}{named}", cut(run), cut(step)),
+        status,
+    );
     let mut response = reply::json(&serde_json::json!({ "run": begun? }));
     *response.status_mut() = status;
     Ok(response)

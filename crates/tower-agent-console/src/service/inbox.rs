@@ -1,24 +1,20 @@
 //! The questions that wait, as the crate of stored conversations serves them, and the audit of the
 //! answers.
 
-use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
-
 use bytes::Buf;
 use http::request::Parts;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use serde_json::Value;
+use std::sync::{Arc, Mutex};
 use tower_agent::BoxError;
 
 use super::body::ResponseBody;
 use super::reply::Refusal;
-use crate::audit::AuditRow;
 use crate::console::Inner;
 use crate::inbox::InboxOf;
 use crate::lock::lock;
 use crate::operator::Operator;
-use crate::record::micros;
 
 /// The beginning of a body that the audit reads, in bytes: an answer that is longer has its id
 /// behind what was edited, and is in the audit without it.
@@ -52,13 +48,8 @@ where
     let request = Request::from_parts(parts, body.boxed_unsync());
     let response = inbox(request).await.map(ResponseBody::full);
     if is_write {
-        console.audited(AuditRow {
-            at: micros(SystemTime::now()),
-            operator: operator.shared_name().clone(),
-            action: "answer",
-            about: about(&lock(&read)),
-            status: response.status().as_u16(),
-        });
+        let about = about(&lock(&read));
+        console.audited(&operator, "answer", about, response.status());
     }
     Ok(response)
 }

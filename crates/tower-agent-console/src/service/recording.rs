@@ -1,16 +1,12 @@
 //! A run as a recording, for those who see content.
 
-use std::time::SystemTime;
-
 use http::header::CONTENT_DISPOSITION;
 use http::{HeaderValue, Response};
 
 use super::body::ResponseBody;
 use super::reply::{Refusal, typed};
-use crate::audit::AuditRow;
 use crate::console::{Console, Found};
 use crate::operator::Operator;
-use crate::record::micros;
 
 /// Returns the recording of a run as a file, and writes down who has taken it.
 pub(super) async fn recording(
@@ -28,13 +24,12 @@ pub(super) async fn recording(
     let status = response
         .as_ref()
         .map_or_else(Refusal::status, Response::status);
-    console.inner.audited(AuditRow {
-        at: micros(SystemTime::now()),
-        operator: operator.shared_name().clone(),
-        action: "save",
-        about: format!("run {}", run.chars().take(200).collect::<String>()),
-        status: status.as_u16(),
-    });
+    console.inner.audited(
+        operator,
+        "save",
+        format!("run {}", run.chars().take(200).collect::<String>()),
+        status,
+    );
     response
 }
 

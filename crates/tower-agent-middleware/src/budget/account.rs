@@ -285,14 +285,14 @@ impl Account {
             Limit::Tokens(_) => left(limit) >= self.0.limits.default_reservation(),
             _ => left(limit) > 0,
         };
+        let admits = self.0.limits.each().all(has_room);
         let state = if self.0.limits.each().any(|limit| left(limit) == 0) {
             "used up"
-        } else if self.0.limits.each().all(has_room) {
+        } else if admits {
             "within its limits"
         } else {
             "too little left for a usual call"
         };
-        let admits = self.0.limits.each().all(has_room);
         let mut reading = Reading::new("budget", state, admits);
         let mut limits: Vec<_> = self.0.limits.each().map(|limit| (limit, true)).collect();
         if limits.is_empty() {
