@@ -19,7 +19,6 @@ use tower::{ServiceExt, service_fn};
 use tower_agent::callback::{after_model, after_tool, before_model, before_tool};
 use tower_agent::message::{Messages, ToolCall};
 use tower_agent::model::ModelService;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, BoxError, Callback, Callbacks, Message, ModelRequest,
     ModelResponse, Result, Tool, ToolRequest,
@@ -27,6 +26,7 @@ use tower_agent::{
 use tower_agent_agui::{self as agui, AgUi, RunAgentInput};
 use tower_agent_middleware::budget::{Budget, Limits};
 use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use self::allocations::Allocations;

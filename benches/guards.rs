@@ -17,8 +17,8 @@ mod support;
 use futures::StreamExt;
 use tokio::runtime::Builder;
 use tower_agent::stream::{Event, EventKind};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentBuilder, AgentRequest};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use self::middleware::MIDDLEWARE;
 use self::support::work::{self, SUMS};

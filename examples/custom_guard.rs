@@ -13,8 +13,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use tower::{Layer, Service};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Message, Tool, ToolRequest, ToolResponse};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// Blocks calls whose `path` leads out of the folder, or is no text.
 #[derive(Clone, Copy, Debug)]

@@ -3,9 +3,9 @@
 //! `cargo run --example fallback`
 
 use tower_agent::callback::after_model;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Error, ErrorKind};
 use tower_agent_middleware::fallback::Fallback;
+use tower_agent_test::{ScriptedModel, Turn};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {

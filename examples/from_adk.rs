@@ -6,11 +6,11 @@
 use serde_json::json;
 use tower_agent::callback::{Bundle, after_tool, before_agent, before_model, before_tool};
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, BoxError, Message, ModelResponse, Request, State,
     Tool, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {

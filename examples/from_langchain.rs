@@ -7,13 +7,13 @@
 use serde_json::json;
 use tower_agent::callback::{Bundle, after_model, before_model, wrap_model};
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, Resolution, Tool};
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Budget, Limits, OnExceeding};
 use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::todo::{KEY, todo_list};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// A middleware with `before_model`, `wrap_model_call` and `after_model`.
 fn logged(name: &'static str) -> Bundle {

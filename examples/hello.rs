@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use tower_agent::callback::after_tool;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Tool};
+use tower_agent_test::{ScriptedModel, Turn};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), BoxError> {

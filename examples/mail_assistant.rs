@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, BoxError, Effect, Message, ModelRequest, ModelResponse, Tool,
 };
 use tower_agent_middleware::flow::{Flow, Hide, Readers, ToolFlow};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// What the assistant has done to the world.
 #[derive(Clone, Default)]

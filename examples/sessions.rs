@@ -15,11 +15,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tower_agent::agent::BuildError;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, BoxError, Checkpoint, Error, ErrorKind, Resolution, Tool,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// Sessions by name. A database would use one row for each.
 #[derive(Default, Serialize, Deserialize)]

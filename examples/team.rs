@@ -4,8 +4,8 @@
 
 use tower_agent::agent::BuildError;
 use tower_agent::callback::before_agent;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// Builds a member that says one thing, and prints its name when it begins.
 fn member(name: &'static str, answer: &str) -> Result<Agent, BuildError> {

@@ -16,8 +16,8 @@ use tower::load_shed::LoadShedLayer;
 use tower::retry::{Policy, RetryLayer};
 use tower::timeout::TimeoutLayer;
 use tower_agent::callback::before_model;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Error, ErrorKind, Message, Request, Tool};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// Retries calls whose errors are retryable.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,8 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError};
+use tower_agent_test::{ScriptedModel, Turn};
 
 #[derive(Deserialize, JsonSchema)]
 struct Weather {

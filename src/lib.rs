@@ -30,6 +30,7 @@
 //! | [`tower-agent-policy`](https://docs.rs/tower-agent-policy) | rules of a business as data, in Cedar, decided at each tool call |
 //! | [`tower-agent-console`](https://docs.rs/tower-agent-console) | a page that shows what agents did, in the application's own server |
 //! | [`tower-agent-otel`](https://docs.rs/tower-agent-otel) | OpenTelemetry spans and metrics of runs, by the GenAI conventions |
+//! | [`tower-agent-test`](https://docs.rs/tower-agent-test) | for tests: a scripted model, recordings that replay a run without its model, assertions, probes |
 //!
 //! ```
 //! use std::time::Duration;
@@ -214,11 +215,10 @@
 //!
 //! # Features
 //!
-//! None is enabled by default, and they are independent of one another.
+//! None is enabled by default.
 //!
 //! | feature | adds |
 //! |---|---|
-//! | `testing` | [`testing`]: a scripted model, [recordings](testing::recording) that replay a run without its model, assertions on what a run did, probes |
 //! | `wasm-js` | randomness from JavaScript: with it the crate builds for `wasm32-unknown-unknown` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -258,8 +258,6 @@ pub mod model;
 pub mod prelude;
 pub mod serve;
 pub mod stream;
-#[cfg(feature = "testing")]
-pub mod testing;
 pub mod tool;
 
 #[doc(inline)]

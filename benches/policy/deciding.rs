@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use serde_json::json;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Agent, AgentRequest, BoxError, Tool};
 use tower_agent_policy::{Case, Principal, Rulebook};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use self::callgrind::{Program, in_parallel};
 use self::recorded::{Counts, exit_code, rounded};

@@ -8,7 +8,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_agent::callback::{after_model, before_model};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, BoxError, Effect, Error, ErrorKind, ModelResponse, Request,
     RunContext, Tool, Usage,
@@ -25,6 +24,7 @@ use tower_agent_middleware::flow::{Flow, Readers, ToolFlow};
 use tower_agent_middleware::rate_limit::RateLimitLayer;
 use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// The role of those who approve refunds, and the name of their server.
 pub(crate) const SUPPORT: &str = "support";

@@ -21,10 +21,10 @@ use axum::Router;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, ModelResponse, Tool};
 use tower_agent_console::{Console, Operator, RunStore, StoredQuery, StoredRun};
 use tower_agent_durable::Sqlite;
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// The turns of a long run. Each has three entries: itself, a model call and a call of a tool.
 const TURNS: u32 = 1_667;

@@ -32,9 +32,9 @@ use crate::stream::{EventKind, Listeners};
 /// use serde::Deserialize;
 /// use serde_json::json;
 /// use tower::{ServiceBuilder, ServiceExt, timeout::TimeoutLayer};
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Agent, AgentRequest, BoxError, Tool};
 /// use tower_agent::callback::after_tool;
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// #[derive(Deserialize, JsonSchema)]
 /// struct Add {

@@ -33,7 +33,7 @@ impl Agent {
     /// ```
     /// use serde_json::json;
     /// use tower_agent::Agent;
-    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {

@@ -183,7 +183,7 @@ impl AgentBuilder {
     ///
     /// ```
     /// use tower_agent::Agent;
-    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {

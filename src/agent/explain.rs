@@ -17,8 +17,8 @@ use crate::tool::{Effect, Tool};
 /// ```
 /// use tower_agent::agent::{Explained, Wrapper};
 /// use tower_agent::callback::before_model;
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Agent, BoxError};
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// # fn main() -> Result<(), BoxError> {
 /// let agent = Agent::builder(ScriptedModel::always(Turn::from_text("Yes.")))

@@ -119,7 +119,7 @@ macro_rules! shell_setters {
         /// ```
         /// use tower_agent::agent::AtNoAnswer;
         /// # use tower_agent::Agent;
-        /// # use tower_agent::testing::{ScriptedModel, Turn};
+        /// # use tower_agent_test::{ScriptedModel, Turn};
         /// # #[tokio::main(flavor = "current_thread")]
         /// # async fn main() -> Result<(), tower_agent::BoxError> {
         /// # let model = ScriptedModel::new([Turn::from_text(""), Turn::from_text("Oslo.")]);

@@ -26,8 +26,8 @@ const CAPACITY: usize = 16;
 /// ```
 /// use futures::StreamExt;
 /// use tower_agent::stream::EventKind;
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Agent, BoxError};
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), BoxError> {
@@ -107,8 +107,8 @@ impl RunStream {
     /// use futures::StreamExt;
     /// use tower_agent::stream::EventKind;
     /// # use serde_json::{Value, json};
-    /// # use tower_agent::testing::{ScriptedModel, Turn};
     /// # use tower_agent::{Agent, Tool};
+    /// # use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
@@ -144,8 +144,8 @@ impl RunStream {
     /// A run that ends without output, or waits for input, is no error either.
     ///
     /// ```
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, Error, ErrorKind};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {

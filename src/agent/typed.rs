@@ -29,7 +29,7 @@ impl Agent {
     /// use schemars::JsonSchema;
     /// use serde::Deserialize;
     /// use tower_agent::Agent;
-    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// #[derive(Deserialize, JsonSchema)]
     /// struct Weather {
@@ -78,7 +78,7 @@ impl Agent {
     /// use futures::StreamExt;
     /// use tower_agent::stream::EventKind;
     /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::{ScriptedModel, Turn};
+    /// # use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {

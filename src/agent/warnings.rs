@@ -221,7 +221,7 @@ impl Explanation {
     /// that there are none:
     ///
     /// ```
-    /// # use tower_agent::testing::{ScriptedModel, Turn};
+    /// # use tower_agent_test::{ScriptedModel, Turn};
     /// # fn main() -> Result<(), tower_agent::BoxError> {
     /// # let model = ScriptedModel::always(Turn::from_text("Yes."));
     /// let agent = tower_agent::Agent::builder(model).build()?;

@@ -24,8 +24,8 @@ use crate::stream::{NextAttempt, Unfinished};
 /// ```
 /// use tower_agent::call::{AttemptEnd, Attempts};
 /// use tower_agent::callback::{Action, Callback, Outcome};
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Agent, ModelRequest, ModelResponse, Request, Result, Usage};
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// struct Report;
 ///

@@ -86,8 +86,8 @@ impl<R: Request> BoxCallService<R> {
     /// ```
     /// use tower::ServiceExt;
     /// use tower_agent::model::BoxModel;
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{ModelRequest, ModelResponse, RunContext, Usage};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> tower_agent::Result<()> {

@@ -39,7 +39,7 @@ use crate::stream::{Received, Unfinished};
 ///     let shortest = answers.into_iter().min_by_key(|answer| answer.text().len());
 ///     shortest.ok_or_else(|| "two answers".into())
 /// }
-/// # drop(shorter(tower_agent::model::BoxModel::new(tower_agent::testing::ScriptedModel::new([])), ModelRequest::default()));
+/// # drop(shorter(tower_agent::model::BoxModel::new(tower_agent_test::ScriptedModel::new([])), ModelRequest::default()));
 /// ```
 #[derive(Debug)]
 #[must_use = "an attempt that is dropped was cut"]

@@ -22,7 +22,7 @@ use crate::context::Extensions;
 /// assert!(witness.is_input_hidden_inside());
 /// ```
 ///
-/// [recording]: https://docs.rs/tower-agent/latest/tower_agent/testing/recording
+/// [recording]: https://docs.rs/tower-agent-test/latest/tower_agent_test/recording/
 #[derive(Clone, Debug, Default)]
 pub struct Witness {
     input_hidden: Arc<AtomicBool>,
@@ -67,7 +67,7 @@ impl Extensions {
     /// Notes that the output of everything inside this call is hidden from what is outside.
     ///
     /// **When:** a layer or a callback changes responses so that nothing outside sees what was in
-    /// them, from its `before` on. A [recording](crate::testing::recording) inside then fails
+    /// them, from its `before` on. A [recording] inside then fails
     /// rather than writing to a file what the rest of the run must not see.
     ///
     /// ```
@@ -99,7 +99,7 @@ impl Extensions {
     /// Notes that a part of the request is hidden from everything inside.
     ///
     /// **When:** a layer or a callback has removed text from a request. A
-    /// [recording](crate::testing::recording) outside, which has seen the text, then fails rather
+    /// [recording] outside, which has seen the text, then fails rather
     /// than writing it to a file.
     pub fn note_hidden_input(&self) {
         // Shared with the recording outside: this request may be a clone of the one that it has.

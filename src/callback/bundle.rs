@@ -170,8 +170,8 @@ impl Bundle {
     /// ```
     /// use serde_json::json;
     /// use tower_agent::callback::{Bundle, after_tool, before_tool};
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Action, Agent, Tool, ToolResponse};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
@@ -283,7 +283,7 @@ impl Bundle {
     /// use std::sync::atomic::{AtomicU32, Ordering};
     /// use tower_agent::Agent;
     /// use tower_agent::callback::{Bundle, before_model};
-    /// use tower_agent::testing::{ScriptedModel, Turn};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
@@ -435,8 +435,8 @@ impl AgentRequest {
     ///
     /// ```
     /// use tower_agent::callback::{Bundle, before_model, wrap_model};
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, AgentRequest};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # fn main() -> Result<(), tower_agent::BoxError> {
     /// let retry = wrap_model(|request, mut next| async move { next.run(request).await });

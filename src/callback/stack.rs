@@ -24,10 +24,10 @@ use crate::tool::ToolRequest;
 /// use std::time::Duration;
 /// use tower::{ServiceExt, timeout::TimeoutLayer};
 /// use tower_agent::callback::StackBuilder;
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::ModelRequest;
 /// use tower_agent::call::BoxCallService;
 /// use tower_agent::callback::before_model;
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> tower_agent::Result<()> {

@@ -15,10 +15,10 @@ use crate::callback::{CallbackRules, LoopRules, Rules};
 /// called agent; either may [have its own](crate::callback::Bundle::semantics).
 ///
 /// ```
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Action, Agent, ModelResponse};
 /// use tower_agent::callback::after_model;
 /// use tower_agent::compat::Semantics;
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_agent::BoxError> {

@@ -46,6 +46,16 @@ impl Effects {
     }
 }
 
+impl From<Usage> for Effects {
+    /// Creates the effects of a call that has used tokens and has changed nothing else.
+    fn from(usage: Usage) -> Self {
+        Self {
+            usage,
+            ..Self::default()
+        }
+    }
+}
+
 impl fmt::Debug for Effects {
     /// Omits the private state.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

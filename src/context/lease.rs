@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 /// ```
 /// use std::time::{Duration, SystemTime};
 ///
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Agent, AgentRequest, ErrorKind, Request};
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {

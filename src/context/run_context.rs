@@ -330,9 +330,9 @@ impl RunContext {
     ///
     /// ```
     /// use serde_json::json;
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, AgentRequest, Request};
     /// use tower_agent::callback::before_agent;
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
@@ -469,8 +469,8 @@ impl RunContext {
     /// ```
     /// use serde_json::json;
     /// use tower_agent::callback::{before_agent, before_tool};
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, AgentRequest, Interrupt, Request, Resolution, Tool};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {

@@ -37,9 +37,9 @@ use crate::version::Version;
 ///
 /// ```
 /// use serde_json::{Value, json};
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Agent, AgentRequest, Checkpoint, Resolution, Tool};
 /// use tower_agent_middleware::approval::Approval;
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_agent::BoxError> {
@@ -78,8 +78,8 @@ pub struct Checkpoint {
 /// ```
 /// use tower_agent::agent::CheckpointHead;
 /// use tower_agent::message::Messages;
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Agent, AgentRequest, Checkpoint};
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_agent::BoxError> {

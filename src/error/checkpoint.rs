@@ -16,8 +16,8 @@ impl Error {
     ///
     /// ```
     /// use serde_json::{Value, json};
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, AgentRequest, Error, ErrorKind, Tool};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {

@@ -8,7 +8,7 @@ use crate::call::{Attempts, CallKind, Description, Extensions, Origin, Request};
 use crate::context::RunContext;
 use crate::error::Result;
 use crate::message::{MessageId, Messages, Metadata, NoAnswer, Usage};
-use crate::stream::{ConsumerWait, DeltaSender, Mapper};
+use crate::stream::{ConsumerWait, DeltaSender, Mapper, PromptPart};
 use crate::tool::ToolDeclaration;
 
 /// The request of a model call. Cloning is O(1).
@@ -140,6 +140,26 @@ impl ModelRequest {
     /// Returns the context, to change what the request carries in it.
     pub(crate) fn context_mut(&mut self) -> &mut RunContext {
         &mut self.context
+    }
+
+    /// Returns the first part of the prompt that a `later` request does not repeat: a provider's
+    /// cached prefix ends there. New messages may be appended.
+    ///
+    /// ```
+    /// use tower_agent::stream::PromptPart;
+    /// use tower_agent::{Message, ModelRequest};
+    ///
+    /// let first = ModelRequest::new([Message::user("Hello.")]);
+    /// let mut second = first.clone();
+    /// second.push(Message::user("Are you there?"));
+    /// assert_eq!(first.changed_in_prompt(&second), None);
+    ///
+    /// second.set_instructions("Be brief.");
+    /// assert_eq!(first.changed_in_prompt(&second), Some(PromptPart::Instructions));
+    /// ```
+    #[must_use]
+    pub fn changed_in_prompt(&self, later: &Self) -> Option<PromptPart> {
+        self.seen().changed_in_prompt(&later.seen())
     }
 
     /// Returns what a model sees of the request.

@@ -191,9 +191,9 @@ impl ModelResponse {
     /// response are dropped. A later callback that replaces the response does not undo it.
     ///
     /// ```
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Action, Agent, Message};
     /// use tower_agent::callback::after_model;
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
@@ -333,10 +333,13 @@ impl ModelResponse {
         self.origin
     }
 
-    /// Sets the number of the attempt that streamed this response.
-    #[cfg(feature = "testing")]
-    pub(crate) fn set_attempt(&mut self, attempt: Option<u32>) {
+    /// Sets the number of the [attempt](crate::stream::Streamed::attempt) that streamed this
+    /// response, for a layer that has streamed it itself; otherwise use
+    /// [`streamed_to`](Self::streamed_to).
+    #[must_use]
+    pub fn with_attempt(mut self, attempt: Option<u32>) -> Self {
         self.attempt = attempt;
+        self
     }
 
     /// Returns whether a callback returned it, or the response that it replaces, instead of the

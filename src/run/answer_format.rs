@@ -20,8 +20,8 @@ use crate::tool::{AnswerSchema, InvalidArguments};
 /// use serde::Deserialize;
 /// use serde_json::json;
 /// use tower_agent::agent::{AnswerFormat, AnswerMode};
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Agent, AgentRequest};
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// #[derive(Deserialize, JsonSchema)]
 /// struct Weather {

@@ -234,9 +234,9 @@ impl AgentRequest {
     /// time for each message, here and for each checkpoint.
     ///
     /// ```
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::callback::before_agent;
     /// use tower_agent::{Agent, AgentRequest, Message};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
@@ -320,8 +320,8 @@ impl AgentRequest {
     /// To what is outside, a part of a run with a token of its own is a call that has failed.
     ///
     /// ```
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, AgentRequest, CancellationToken, ErrorKind};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
@@ -378,8 +378,8 @@ impl AgentRequest {
     /// has held back would be made. `why` says in the error what to do.
     ///
     /// ```
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, AgentRequest};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {

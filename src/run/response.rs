@@ -134,8 +134,8 @@ impl AgentResponse {
     ///
     /// ```
     /// use tower_agent::model::FinishReason;
-    /// # use tower_agent::testing::{ScriptedModel, Turn};
     /// # use tower_agent::{Agent, ModelResponse};
+    /// # use tower_agent_test::{ScriptedModel, Turn};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
     /// # let cut = ModelResponse::from_text("The dose is 5").with_finish_reason(FinishReason::Length);
@@ -239,8 +239,8 @@ impl AgentResponse {
     /// that the run started from.
     ///
     /// ```
-    /// # use tower_agent::testing::{ScriptedModel, Turn};
     /// # use tower_agent::{Agent, AgentRequest};
+    /// # use tower_agent_test::{ScriptedModel, Turn};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
     /// # let model = ScriptedModel::always(Turn::from_text("Hello."));

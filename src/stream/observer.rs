@@ -66,8 +66,8 @@ pub struct Observation {
 /// use futures::StreamExt;
 /// use tower_agent::callback::Bundle;
 /// use tower_agent::stream::{self, EventKind};
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Agent, BoxError};
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), BoxError> {
@@ -134,8 +134,8 @@ impl Observer {
     /// use futures::StreamExt;
     /// use tower_agent::callback::{Bundle, before_model};
     /// use tower_agent::stream::{self, EventKind};
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, BoxError};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), BoxError> {
@@ -181,8 +181,8 @@ impl Observer {
     /// use futures::StreamExt;
     /// use tower_agent::callback::{Bundle, before_model};
     /// use tower_agent::stream::{self, EventKind};
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, BoxError};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), BoxError> {

@@ -156,8 +156,8 @@ impl Tool {
     ///
     /// ```
     /// use serde_json::json;
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, Tool};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {

@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use tower_agent::agent::BuildError;
 use tower_agent::callback::{AtLimit, after_tool, before_model, before_tool};
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::tool::{InvalidArguments, InvalidTool, ToolDeclaration};
 use tower_agent::{
     Agent, AgentRequest, BoxError, EndReason, ErrorKind, Message, ModelRequest, ModelResponse,
     Part, Request, Role, Settings, State, Tool, ToolRequest, ToolResponse, Usage, stream,
 };
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 
 #[derive(Deserialize, JsonSchema)]
 struct Add {

@@ -9,12 +9,12 @@ use test_support::trace::Trace;
 use tower::timeout::TimeoutLayer;
 use tower_agent::agent::BuildError;
 use tower_agent::callback::{after_agent, after_tool, before_model, before_tool, on_tool_error};
-use tower_agent::testing::{ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::tool::InvalidTool;
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, Checkpoint, Effect, EndReason, Error, ErrorKind,
     Interrupt, Message, Recovery, Request, Tool, ToolRequest, ToolResponse, Usage,
 };
+use tower_agent_test::{ProbeLayer, RecordLayer, ScriptedModel, Turn};
 
 fn asks(agent: &str, request: &str) -> Turn {
     Turn::tool(agent, json!({ "request": request }))

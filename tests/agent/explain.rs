@@ -6,12 +6,12 @@ use std::time::Duration;
 use tower::ServiceBuilder;
 use tower::limit::ConcurrencyLimitLayer;
 use tower_agent::callback::{Bundle, before_model, before_tool, wrap_model, wrap_tool};
-use tower_agent::testing::{RecordLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Callbacks, ModelRequest, Tool};
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_agent_test::{RecordLayer, ScriptedModel, Turn};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

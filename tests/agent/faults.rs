@@ -11,7 +11,6 @@ use tower_agent::callback::{
     Next, after_agent, after_tool_async, before_model, on_model_error, wrap_tool,
 };
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentResponse, Error, ErrorKind, ModelRequest, ModelResponse, Recovery,
     Result, Tool, ToolRequest, ToolResponse,
@@ -21,6 +20,7 @@ use tower_agent_middleware::budget::{Budget, Limits};
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// A model that panics at one stage.
 #[derive(Clone, Copy)]
@@ -95,7 +95,7 @@ async fn callbacks_retries_and_fallbacks_see_a_models_panic() {
         let agent = Agent::builder(models).build().unwrap();
         assert_eq!(agent.run("?").await.unwrap().text(), "second", "{stage}");
 
-        let record = tower_agent::testing::RecordLayer::new();
+        let record = tower_agent_test::RecordLayer::new();
         let agent = Agent::builder(Panics(stage))
             .model_layer(CallRetryLayer::new().max_attempts(3))
             .model_layer(record.clone())

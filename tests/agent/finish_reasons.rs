@@ -9,12 +9,12 @@ use tower_agent::callback::before_tool;
 use tower_agent::message::{Messages, NoAnswer, ToolCall};
 use tower_agent::model::FinishReason;
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Checkpoint, EndReason, Error, Message, ModelResponse, Part,
     Result, Role, Tool, ToolRequest, ToolResponse,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// The names and arguments of the calls that were made.
 #[derive(Clone, Default)]

@@ -11,12 +11,12 @@ use tower_agent::compat::Semantics;
 use tower_agent::message::{NoAnswer, ToolCall};
 use tower_agent::model::FinishReason;
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Checkpoint, EndReason, ErrorKind, Message,
     ModelResponse, Part, Result, Role,
 };
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 
 fn ends(response: ModelResponse, reason: FinishReason) -> Turn {
     Turn::response(response.with_finish_reason(reason))

@@ -9,12 +9,12 @@ use tower_agent::message::Part;
 use tower_agent::stream::{
     self, EventKind, FailedAttempt, NextAttempt, Observation, Observations, Observer,
 };
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Interrupt, Recovery, Resolution, Tool, Usage,
 };
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// Returns what has been told so far.
 fn told(observations: &mut Observations) -> Vec<Observation> {

@@ -10,7 +10,6 @@ use tower_agent::callback::{Bundle, before_model, wrap_model};
 use tower_agent::compat::Semantics;
 use tower_agent::message::{Arguments, ToolCall};
 use tower_agent::stream::{EventKind, Observations, PrefixNote, PromptPart, observer};
-use tower_agent::testing::{PrefixFault, ScriptedModel, StablePrefixLayer, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, Error, ErrorKind, Message, ModelRequest, ModelResponse,
     Request, Tool, ToolRequest,
@@ -18,6 +17,7 @@ use tower_agent::{
 use tower_agent_middleware::context_window::ContextWindow;
 use tower_agent_middleware::hedge::HedgeLayer;
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{PrefixFault, ScriptedModel, StablePrefixLayer, Turn};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

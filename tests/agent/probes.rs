@@ -14,11 +14,11 @@ use tower_agent::callback::{
 use tower_agent::compat::CallbackSemantics;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::{CallEnd, EventKind, observer};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Error, ErrorKind, Message,
     ModelRequest, ModelResponse, Recovery, Request, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

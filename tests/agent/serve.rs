@@ -9,7 +9,7 @@ use futures::{Stream, StreamExt, stream};
 use tokio::time::{Instant, sleep};
 use tower_agent::Agent;
 use tower_agent::serve::{NoPlace, NotRead, Places, ReadTimeout, is_public_url};
-use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent_test::{ScriptedModel, Turn};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -10,8 +10,8 @@ use tower::load_shed::LoadShedLayer;
 use tower::timeout::TimeoutLayer;
 use tower::{Service, ServiceBuilder, ServiceExt};
 use tower_agent::callback::wrap_model;
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, ErrorKind, ModelRequest, ModelResponse, Tool, Usage};
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 
 use test_support::logger::Logger;
 use test_support::trace::Trace;

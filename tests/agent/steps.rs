@@ -7,12 +7,12 @@ use tower_agent::agent::{BuildError, SavedRequest};
 use tower_agent::callback::{Bundle, Next, Wrap, before_model, before_tool, wrap};
 use tower_agent::context::{EffectLog, Effects};
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Error, Request, Resolution, RunContext, State, Tool, ToolRequest,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Budget, Limits};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// A journal whose layers note what they see.
 fn journal(trace: &Trace) -> Bundle {

@@ -9,11 +9,11 @@ use test_support::team::{agent, saying, texts};
 use tower_agent::agent::{AgentBuilder, TeamBuilder};
 use tower_agent::callback::before_agent;
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Checkpoint, Error, ErrorKind, Message, ModelRequest, ModelResponse,
     Request, Result,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// A worker that needs so many seconds for a task, and says what it was.
 fn worker(seconds: fn(&str) -> u64, answer: fn(&str) -> Result<String>) -> AgentBuilder {

@@ -11,11 +11,11 @@ use tower::timeout::TimeoutLayer;
 use tower::{ServiceBuilder, ServiceExt};
 use tower_agent::agent::BuildError;
 use tower_agent::callback::{Bundle, after_agent, before_agent};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, EndReason, Message, Request, Result, State, Tool,
     ToolRequest, Usage,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 #[tokio::test]
 async fn members_continue_the_conversation_one_after_another() {

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use tower_agent::agent::AtNoAnswer;
 use tower_agent::callback::after_agent;
 use tower_agent::model::ToolChoice;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Interrupt, Message,
     Resolution, Role, Settings, Tool, ToolRequest,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// A tool that gives the answer, and one of a sub-agent.
 fn delegates(model: &ScriptedModel, worker: ScriptedModel) -> Agent {

@@ -6,11 +6,11 @@ use tower_agent::callback::NextTurn;
 use tower_agent::callback::OthersTurns;
 use tower_agent::compat::Semantics;
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, EndReason, Error, ErrorKind,
     Message, Role,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 fn transfer(to: &str) -> Turn {
     Turn::tool("transfer_to_agent", json!({ "agent_name": to }))

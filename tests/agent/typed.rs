@@ -13,7 +13,6 @@ use tower_agent::callback::{after_agent, after_model, before_agent};
 use tower_agent::message::{Metadata, ToolCall};
 use tower_agent::model::{ResponseFormat, ToolChoice};
 use tower_agent::stream::{Event, EventKind};
-use tower_agent::testing::{ScriptedModel, StablePrefixLayer, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Message, ModelRequest,
     ModelResponse, Part, Resolution, Role, Settings, Tool, Usage,
@@ -22,6 +21,7 @@ use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::guardrail::{Guardrail, Tripped, Verdict};
 use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, StablePrefixLayer, Turn};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct Weather {

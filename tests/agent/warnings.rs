@@ -3,11 +3,11 @@
 use serde_json::json;
 use tower_agent::callback::{before_tool, on_model_error};
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, Error, ErrorKind, ModelResponse, Recovery, Tool, ToolResponse,
     Usage,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 use tracing::instrument::WithSubscriber;
 
 use test_support::traces::Traces;

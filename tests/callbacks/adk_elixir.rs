@@ -11,12 +11,12 @@ use tower_agent::callback::{
 };
 use tower_agent::compat::{CallbackSemantics, Hooks, Semantics};
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Callback, Callbacks, Error,
     ErrorKind, Message, ModelRequest, ModelResponse, Recovery, Request, Result, Tool, ToolRequest,
     ToolResponse,
 };
+use tower_agent_test::{ProbeLayer, RecordLayer, ScriptedModel, Turn};
 
 use test_support::logger::Logger;
 use test_support::trace::{Trace, pending_once};

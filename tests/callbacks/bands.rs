@@ -5,11 +5,11 @@ use tower_agent::callback::{
 };
 use tower_agent::compat::CallbackSemantics;
 use tower_agent::context::ConversationId;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, Callbacks, Error, ErrorKind, Message, ModelRequest, ModelResponse,
     Recovery, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 use tracing::Level;
 use tracing::instrument::WithSubscriber;
 

@@ -3,11 +3,11 @@
 use serde_json::json;
 use tower::limit::ConcurrencyLimitLayer;
 use tower_agent::callback::{Outcome, after_model, after_tool, before_model, before_tool};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, Callback, Effect, Error, ErrorKind, Message, ModelRequest, ModelResponse,
     Result, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use test_support::log::Log;
 use test_support::runs::read;

@@ -14,11 +14,11 @@ use tower_agent::callback::{
     on_tool_error_async, wrap_agent, wrap_model, wrap_tool,
 };
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, AgentRequest, AgentResponse, Callback, Callbacks, Error, ErrorKind, Message,
     ModelRequest, ModelResponse, Recovery, Request, Result, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use test_support::call::{Call, Embed};
 use test_support::trace::{Trace, pending_once};

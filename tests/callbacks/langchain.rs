@@ -7,11 +7,11 @@ use tower_agent::callback::{
 };
 use tower_agent::compat::{CallbackSemantics, Semantics};
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, EndReason, Error, ErrorKind, Message, ModelResponse, Recovery,
     Role, Tool,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use futures::StreamExt;
 use test_support::trace::Trace;

@@ -14,11 +14,11 @@ use tower::util::MapResponseLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 use tower_agent::call::Origin;
 use tower_agent::callback::{after_model, before_model, on_model_error, wrap_model};
-use tower_agent::testing::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
     Action, BoxError, Callbacks, Error, ErrorKind, Interrupt, ModelRequest, ModelResponse,
     Recovery, Request, Result,
 };
+use tower_agent_test::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 
 use test_support::logger::Logger;
 use test_support::trace::Trace;

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use tower_agent::callback::{Bundle, Outcome, before_model};
 use tower_agent::compat::{Hooks, Semantics};
 use tower_agent::message::NoAnswer;
-use tower_agent::testing::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, Callback, EndReason, Error, ErrorKind, Message, ModelRequest,
     ModelResponse, Request, Result, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 
 use test_support::trace::{Trace, pending_once, poll_times};
 

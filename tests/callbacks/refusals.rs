@@ -4,11 +4,11 @@ use serde_json::json;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_agent::call::CallKind;
 use tower_agent::callback::{after_model, before_tool};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, Callback, Callbacks, Error, ErrorKind, Request, Result,
     RunContext, Tool,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use test_support::call::{Call, Embed};
 

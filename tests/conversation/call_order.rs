@@ -10,13 +10,13 @@ use tower_agent::callback::{AfterAgentRespond, after_agent, after_tool, before_a
 use tower_agent::compat::Semantics;
 use tower_agent::message::{Messages, Part, ToolCall};
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, Effect, Error, ErrorKind,
     Message, ModelResponse, Resolution, Role, Tool, ToolResponse,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// The calls of the turn; the second and the fourth wait for an approval.
 const CALLS: [(&str, &str); 5] = [

@@ -16,11 +16,11 @@ use std::task::{Context, Poll, Waker};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tower_agent::message::{Messages, ToolCall, ToolResult};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Interrupt, Message, ModelResponse, Part, Request, Role,
     State, Tool, ToolRequest,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// Runs a future that never waits.
 fn finish<T>(future: impl Future<Output = T>) -> T {

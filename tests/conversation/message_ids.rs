@@ -8,11 +8,11 @@ use tower::ServiceExt;
 use tower_agent::callback::{after_agent, after_model, on_model_error};
 use tower_agent::message::{MessageId, Messages};
 use tower_agent::stream::{Event, EventKind};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind, Interrupt, Message,
     ModelRequest, ModelResponse, Part, Recovery, Request, Resolution, Role, RunStream, Tool,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 fn echo() -> Tool {
     Tool::function("echo", "Echoes.", |value: Value| value)

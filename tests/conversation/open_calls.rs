@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use tower_agent::message::{Messages, ToolCall};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Error, ErrorKind, Interrupt, Message, Part, Role, Tool};
+use tower_agent_test::{ScriptedModel, Turn};
 
 #[test]
 fn calls_without_a_result_are_open_among_few_and_among_many() {

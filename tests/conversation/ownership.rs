@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower_agent::callback::{Bundle, before_agent, before_tool};
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, AgentResponse, Callback, Checkpoint, Error, ErrorKind,
     Interrupt, Message, ModelResponse, Part, Request, Resolution, Role, RunContext, State, Tool,
     ToolRequest,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// Who has wiped what.
 #[derive(Clone, Default)]

@@ -16,13 +16,13 @@ use tower_agent::model::{
     CacheRetention, FinishReason, PromptCache, ReasoningEffort, ResponseFormat, ToolChoice,
 };
 use tower_agent::stream::Delta;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, AgentRequest, Checkpoint, Effect, Error, ErrorKind, Interrupt, Message, ModelResponse,
     Part, Request, Resolution, Settings, Tool, ToolResponse, Usage,
 };
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 #[track_caller]
 fn read_back<T: Serialize + DeserializeOwned>(stored: &T) -> T {
@@ -440,7 +440,7 @@ async fn the_callback_that_raised_an_error_is_kept() {
     use tower_layer::Layer;
 
     let fails = tower_agent::callback::before_model(|_| Err::<(), _>(Error::from("no")));
-    let model = fails.layer(tower_agent::testing::ScriptedModel::new([]));
+    let model = fails.layer(tower_agent_test::ScriptedModel::new([]));
     let error = model
         .oneshot(tower_agent::ModelRequest::default())
         .await

@@ -11,11 +11,11 @@ use tower_agent::compat::Semantics;
 use tower_agent::message::{Messages, ToolCall, ToolResult};
 use tower_agent::model::FinishReason;
 use tower_agent::stream::{Event, EventKind};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, EndReason, Error, ErrorKind,
     Interrupt, Message, ModelRequest, ModelResponse, Part, Request, Role, Tool, ToolRequest, Usage,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// Returns the complaint of a strict provider, which wants every call answered exactly once, right
 /// after the message that makes it, and no other answers.

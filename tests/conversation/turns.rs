@@ -6,8 +6,8 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, Checkpoint, Effect, Tool};
+use tower_agent_test::{ScriptedModel, Turn};
 
 struct Shop {
     prices: HashMap<String, f64>,

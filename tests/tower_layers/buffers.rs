@@ -20,12 +20,12 @@ use tower_agent::agent::{AgentService, BoxAgent};
 use tower_agent::message::ToolCall;
 use tower_agent::model::{BoxModel, ModelService};
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::tool::{BoxTool, ToolService};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, ModelRequest, ModelResponse, RunStream, Tool,
     ToolRequest,
 };
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 
 use crate::{WAYS, around_each, of_model, run, secs};
 

@@ -6,10 +6,10 @@ use tower::buffer::{Buffer, BufferLayer};
 use tower::timeout::TimeoutLayer;
 use tower::util::{MapErrLayer, option_layer};
 use tower_agent::model::ModelService;
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, CancellationToken, Error, ErrorKind};
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 
 use crate::retries::Again;
 use crate::{WAYS, around_each, busy, run, secs};

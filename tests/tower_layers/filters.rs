@@ -2,8 +2,8 @@
 
 use tower::BoxError;
 use tower::filter::{AsyncFilterLayer, FilterLayer};
-use tower_agent::testing::Turn;
 use tower_agent::{Error, ErrorKind};
+use tower_agent_test::Turn;
 
 use crate::{WAYS, around_each, run};
 

@@ -10,8 +10,8 @@ use tower::buffer::BufferLayer;
 use tower::limit::{ConcurrencyLimitLayer, GlobalConcurrencyLimitLayer, RateLimitLayer};
 use tower::load_shed::LoadShedLayer;
 use tower_agent::stream::Event;
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, ErrorKind, RunStream, Tool};
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 
 use crate::{WAYS, around_each, check, read, reads_words, run, secs};
 

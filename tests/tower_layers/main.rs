@@ -16,12 +16,12 @@ use tower_agent::agent::BoxAgent;
 use tower_agent::compat::Semantics;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::{Event, EventKind};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::BoxTool;
 use tower_agent::{
     Agent, AgentBuilder, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role,
     RunStream, Tool,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use test_support::runs::{WAYS, check, of_model, read, run, secs};
 use tower_agent::callback::ToolFailure;
@@ -34,7 +34,7 @@ macro_rules! around_each {
         use tower_agent::agent::BoxAgent;
         use tower_agent::{AgentRequest, ModelRequest, ToolRequest};
         use $crate::{asking, plain, worker};
-        let script = || tower_agent::testing::ScriptedModel::new($turns);
+        let script = || tower_agent_test::ScriptedModel::new($turns);
         let around_model = {
             #[allow(dead_code, reason = "most layers do not name it")]
             type Call = ModelRequest;

@@ -6,11 +6,11 @@ use tower::util::{
     AndThenLayer, MapErrLayer, MapFutureLayer, MapRequestLayer, MapResponseLayer, MapResultLayer,
     ThenLayer,
 };
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelRequest, ModelResponse, Request,
     Result, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use tower_layer::Layer;
 

@@ -20,8 +20,8 @@ use tower::util::{
 };
 use tower_agent::callback::{Bundle, before_model};
 use tower_agent::stream::observer;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentBuilder, BoxError, Error, ErrorKind, ModelRequest, ModelResponse};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::busy;
 use crate::retries::Again;

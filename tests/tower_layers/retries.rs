@@ -9,8 +9,8 @@ use tower::retry::backoff::{Backoff, ExponentialBackoff, ExponentialBackoffMaker
 use tower::retry::budget::{Budget, TpsBudget};
 use tower::retry::{Policy, RetryLayer};
 use tower::util::rng::HasherRng;
-use tower_agent::testing::Turn;
 use tower_agent::{Error, ErrorKind, ModelRequest, ModelResponse, Request};
+use tower_agent_test::Turn;
 
 use crate::{WAYS, around_each, busy, run, secs};
 

@@ -17,8 +17,8 @@ use tower::{BoxError, Service};
 use tower_agent::agent::BoxAgent;
 use tower_agent::call::BoxCallService;
 use tower_agent::model::BoxModel;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, ModelRequest, Request};
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use crate::retries::Again;

@@ -11,12 +11,12 @@ use tower::timeout::TimeoutLayer;
 use tower_agent::callback::{on_tool_error, wrap_tool};
 use tower_agent::message::ToolResult;
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, Effect, Error, ErrorKind, Message, ModelResponse, Part, Recovery, Role, RunStream, Tool,
     ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::retries::Again;
 use crate::{WAYS, around_each, check, run, secs};

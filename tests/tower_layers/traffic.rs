@@ -19,13 +19,13 @@ use tower::util::{MapErrLayer, MapRequestLayer, MapResponseLayer};
 use tower::{ServiceBuilder, ServiceExt};
 use tower_agent::agent::BoxAgent;
 use tower_agent::model::{BoxModel, ModelService};
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, ModelRequest, ModelResponse, RunStream};
 use tower_agent_middleware::adaptive_concurrency::AdaptiveConcurrencyLayer;
 use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
 use tower_agent_middleware::hedge::HedgeLayer;
 use tower_agent_middleware::pool::Pool;
 use tower_agent_middleware::router::Router;
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use crate::retries::Again;

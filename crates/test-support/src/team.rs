@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use tower_agent::callback::Outcome;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent, AgentResponse, Callback, Message, Part, Request, Result};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::trace::Trace;
 

@@ -18,11 +18,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Tool};
 use tower_agent_agui::conversations::{InboxService, Roles};
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

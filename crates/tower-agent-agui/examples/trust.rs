@@ -14,13 +14,13 @@ use futures::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Resolution, Tool};
 use tower_agent_agui::conversations::{ConversationQuery, Roles};
 use tower_agent_agui::{
     AgUi, Conversation, Event, InputErrorKind, Message, ResumeEntry, RunAgentInput, conversation,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 #[derive(Deserialize, JsonSchema)]
 struct Refund {

@@ -224,8 +224,8 @@ impl Console {
     ///
     /// ```
     /// use tower_agent::Agent;
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent_console::Console;
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # fn main() -> Result<(), tower_agent::BoxError> {
     /// let console = Console::new();
@@ -285,10 +285,10 @@ impl Console {
     /// use std::time::Duration;
     ///
     /// use tower_agent::Agent;
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent_console::Console;
     /// use tower_agent_middleware::budget::{Account, Budget, Limits};
     /// use tower_agent_middleware::rate_limit::RateLimitLayer;
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # fn main() -> Result<(), tower_agent::BoxError> {
     /// let console = Console::new();

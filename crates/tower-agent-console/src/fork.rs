@@ -28,9 +28,9 @@ const FORK: &str = "-fork-";
 /// [`Console::fork`](crate::Console::fork), and run by any agent that this console watches.
 ///
 /// ```
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Agent, AgentRequest};
 /// use tower_agent_console::Console;
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_agent::BoxError> {

@@ -8,9 +8,9 @@
 //!
 //! ```
 //! use axum::Router;
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::Agent;
 //! use tower_agent_console::{Console, Operator};
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! /// Inserted by a layer that has verified a session.
 //! #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! Runs that were watched, as recordings for tests.
 
-use tower_agent::testing::Recording;
-use tower_agent::testing::recording::{CallStart, Recordable, RecordedCall, RecordingError, Site};
+use tower_agent_test::Recording;
+use tower_agent_test::recording::{CallStart, Recordable, RecordedCall, RecordingError, Site};
 
 use crate::console::Console;
 use crate::kept::{Kept, KeptCall};
@@ -17,9 +17,9 @@ impl Console {
     ///
     /// ```
     /// use tower_agent::callback::Bundle;
-    /// use tower_agent::testing::{Recording, ScriptedModel, Turn};
     /// use tower_agent::{Agent, AgentRequest};
     /// use tower_agent_console::Console;
+    /// use tower_agent_test::{Recording, ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
@@ -44,7 +44,7 @@ impl Console {
     /// # }
     /// ```
     ///
-    /// What holds for every [recording](tower_agent::testing::recording) holds for it: the state
+    /// What holds for every [recording](tower_agent_test::recording) holds for it: the state
     /// that a tool has set is not in it. Deltas are not either; a streamed replay streams each
     /// answer whole.
     ///

@@ -7,9 +7,9 @@
 use std::path::Path;
 
 use serde_json::json;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, Checkpoint, Resolution, Tool};
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 fn agent(turns: Vec<Turn>) -> Result<Agent, BoxError> {
     let refund = Tool::function("refund", "Refunds an order.", |order: String| {

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use tower::{Layer, ServiceExt};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, ErrorKind, Resolution, Tool};
 use tower_agent_conversations::{
     ConversationKey, ConversationQuery, ConversationStore, Session, SessionLayer, SessionService,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::{Approval, Decision};

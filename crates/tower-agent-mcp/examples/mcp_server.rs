@@ -6,10 +6,10 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Effect, Tool};
 use tower_agent_mcp::server::McpServer;
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 #[derive(Deserialize, JsonSchema)]
 struct Add {

@@ -17,10 +17,10 @@ use rmcp::{ClientLifecycleMode, ClientServiceExt};
 use serde_json::{Value, json};
 use test_support::property::{sample, seed};
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, ModelResponse, Tool};
 use tower_agent_mcp::server::McpServer;
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// How many of the latest states the client plays with.
 const KNOWN: usize = 40;

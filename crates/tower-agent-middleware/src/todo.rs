@@ -10,9 +10,9 @@
 //!
 //! ```
 //! use serde_json::json;
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::Agent;
 //! use tower_agent_middleware::todo::{KEY, todo_list};
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), tower_agent::BoxError> {

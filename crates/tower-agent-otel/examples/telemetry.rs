@@ -6,9 +6,9 @@ use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use serde_json::json;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Tool};
 use tower_agent_otel::OpenTelemetry;
+use tower_agent_test::{ScriptedModel, Turn};
 use tracing_subscriber::prelude::*;
 
 /// Prints spans; a program would use the exporter of `opentelemetry-otlp`.

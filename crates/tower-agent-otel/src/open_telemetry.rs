@@ -21,7 +21,7 @@ use crate::telemetry::{IdOf, Telemetry};
 /// use tower_agent::{Agent, BoxError};
 /// use tower_agent_middleware::redact::{Detector, Redact};
 /// use tower_agent_otel::OpenTelemetry;
-/// # use tower_agent::testing::{ScriptedModel, Turn};
+/// # use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// # fn main() -> Result<(), BoxError> {
 /// # let model = ScriptedModel::new([Turn::from_text("hi")]);

@@ -9,12 +9,12 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_agent::callback::Bundle;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, Effect, Message, Request, Tool};
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::budget::{Budget, Limits};
 use tower_agent_middleware::flow::{Flow, ToolFlow};
 use tower_agent_policy::{Principal, Rulebook};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// Who a run is for. A server finds it out, and gives it to the run.
 #[derive(Clone)]

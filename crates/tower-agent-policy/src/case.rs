@@ -63,14 +63,14 @@ impl Case {
         cases
     }
 
-    /// Returns the tool calls of a [recording](tower_agent::testing::recording::Recording), as
+    /// Returns the tool calls of a [recording](tower_agent_test::recording::Recording), as
     /// [`of_messages`](Self::of_messages) does with those of a conversation. The recording has to
     /// be around the tools.
     #[cfg(feature = "testing")]
     #[must_use]
     pub fn of_recording(
         principal: &Principal,
-        recording: &tower_agent::testing::recording::Recording,
+        recording: &tower_agent_test::recording::Recording,
     ) -> Vec<Self> {
         let mut before: HashMap<String, u32> = HashMap::new();
         let mut cases = Vec::new();

@@ -11,9 +11,9 @@
 //!
 //! ```
 //! use serde_json::json;
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, AgentRequest, BoxError, Tool};
 //! use tower_agent_policy::{Principal, Rulebook};
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! /// Who the run is for: the server's word.
 //! struct User(&'static str);

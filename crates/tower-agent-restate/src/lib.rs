@@ -40,7 +40,7 @@
 //!     }
 //!     Ok(())
 //! }
-//! # drop((work(tower_agent::testing::ScriptedModel::new([])), pay()));
+//! # drop((work(tower_agent_test::ScriptedModel::new([])), pay()));
 //! ```
 //!
 //! # Setting it up

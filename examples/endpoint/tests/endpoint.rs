@@ -24,8 +24,8 @@ use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt, service_fn};
 use tower_agent::model::ModelService;
 use tower_agent::stream::Delta;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, ModelRequest, ModelResponse, Result};
+use tower_agent_test::{ScriptedModel, Turn};
 
 fn agent(model: impl ModelService) -> Agent {
     Agent::builder(model).build().unwrap()

@@ -52,9 +52,9 @@ use crate::run::{AgentRequest, AgentResponse, AgentService};
 /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest), so that no other member executes them.
 ///
 /// ```
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::Agent;
 /// use tower_agent::callback::before_agent;
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_agent::BoxError> {
@@ -123,8 +123,8 @@ impl Agent {
     /// written can be long: take as many of it as you can afford.
     ///
     /// ```
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, AgentRequest};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
@@ -240,8 +240,8 @@ impl TeamBuilder {
     /// With an [`until`](Self::until) that is always true, one answer is enough:
     ///
     /// ```
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, Error, ErrorKind};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {

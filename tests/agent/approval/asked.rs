@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use tower_agent::callback::before_tool;
 use tower_agent::error::ResolutionOutcome;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, AgentResponse, Error, Interrupt, Request, Resolution, Tool,
     ToolRequest,
 };
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

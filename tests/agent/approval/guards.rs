@@ -11,11 +11,11 @@ use tower_agent::callback::{
 };
 use tower_agent::compat::{CallbackSemantics, Hooks, Semantics};
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, BoxError, Callback, Callbacks, Error, ErrorKind, ModelRequest,
     ModelResponse, Recovery, Result, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use test_support::log::Log;

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tower_agent::callback::before_tool;
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, Error, Interrupt, Resolution, Tool, ToolResponse,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use test_support::log::Log;
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use tower_agent::agent::BuildError;
 use tower_agent::compat::Hooks;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentBuilder, AgentRequest, Callbacks, ErrorKind, Result, Tool, ToolSet};
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 fn pay() -> Tool {
     Tool::function("pay", "Pays.", |amount: u32| amount)

@@ -5,10 +5,10 @@ use tower_agent::callback::{
     after_agent, after_model, before_agent, before_model, before_tool, on_agent_error,
     on_model_error,
 };
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, ModelResponse, Recovery, Request, RunContext, Usage,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::data::{calls, echo};
 use test_support::log::Log;

@@ -8,10 +8,10 @@ use tower_agent::callback::{
     Outcome, after_agent, after_model, after_tool, before_agent, before_model, before_tool,
     on_model_error,
 };
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, Callback, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery, Result, Tool,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::data::{calls, echo};
 use test_support::log::Log;

@@ -10,7 +10,7 @@ mod values;
 
 use serde_json::{Value, json};
 use tower_agent::Tool;
-use tower_agent::testing::Turn;
+use tower_agent_test::Turn;
 
 pub(crate) fn echo() -> Tool {
     Tool::function("echo", "Says it again.", |value: Value| value)

@@ -8,11 +8,11 @@ use tower_agent::callback::{
 };
 use tower_agent::context::ConversationId;
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Checkpoint, Error, ErrorKind, Interrupt, ModelRequest, ModelResponse,
     Recovery, Request, Resolution, RunContext, RunStream, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use test_support::log::Log;
 

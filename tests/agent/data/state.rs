@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use tower_agent::callback::{after_agent, before_agent, before_model, on_agent_error, wrap_agent};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Error, Interrupt, Message, Recovery, Request,
     State, Tool, ToolRequest,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::data::calls;
 use test_support::log::Log;

@@ -7,8 +7,8 @@ use tower_agent::callback::{
     after_agent, after_model, after_tool, before_agent, before_model, before_tool,
 };
 use tower_agent::context::ValueTypeError;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent, Error, ErrorKind, Request, RunContext, Tool, ToolRequest};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::data::{calls, echo};
 use test_support::log::Log;

@@ -17,11 +17,11 @@ use tower_agent::compat::Semantics;
 use tower_agent::context::Lease;
 use tower_agent::message::ToolCall;
 use tower_agent::model::BoxModel;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Callback, Error, ErrorKind, Message,
     ModelRequest, ModelResponse, Recovery, Request, Result, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// Writes down what happens in a run, and cancels the run at one of these moments.
 #[derive(Clone, Default)]

@@ -15,12 +15,12 @@ use tower_agent::callback::{
 use tower_agent::compat::Semantics;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Checkpoint, Effect, Error, ErrorKind, Message,
     ModelRequest, ModelResponse, Request, Tool,
 };
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::{Layer, layer_fn};
 
 use test_support::transcript::{left, said};

@@ -10,11 +10,11 @@ use tower_agent::callback::{ToolFailure, after_tool};
 use tower_agent::compat::Semantics;
 use tower_agent::model::BoxModel;
 use tower_agent::stream::{Event, EventKind};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, AgentResponse, Error, ErrorKind, Interrupt, Message,
     ModelRequest, Request, Resolution, Tool, ToolRequest,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// A turn of which one call waits for an answer, one has an effect, and one fails the run.
 #[derive(Clone, Default)]

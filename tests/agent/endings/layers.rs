@@ -10,11 +10,11 @@ use tower_agent::agent::ToolAnswer;
 use tower_agent::call::CallKind;
 use tower_agent::callback::LayerInner;
 use tower_agent::callback::{before_agent, before_model, wrap_model};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, EndReason, Error, ErrorKind, Interrupt, Message, ModelRequest,
     ModelResponse, Request, Tool, ToolRequest,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::{Layer, layer_fn};
 
 /// How often something was entered.

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 use tower_agent::callback::{before_model, before_tool};
 use tower_agent::compat::Semantics;
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, EndReason, Error, ErrorKind,
     Interrupt, ModelRequest, ModelResponse, Request, Resolution, Result, Tool,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Budget, Limits};
+use tower_agent_test::{ScriptedModel, Turn};
 
 fn work() -> Tool {
     Tool::function("work", "Works.", |_: Value| "done")

@@ -13,11 +13,11 @@ use tower_agent::callback::{
     on_agent_error, on_tool_error, wrap_agent, wrap_model, wrap_tool,
 };
 use tower_agent::message::Messages;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Callback, EndReason, Error, ErrorKind, Interrupt,
     Message, ModelResponse, Recovery, Request, Result, Role, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use test_support::log::Log;
 

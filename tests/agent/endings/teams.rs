@@ -10,11 +10,11 @@ use test_support::trace::Trace;
 use tokio_util::sync::CancellationToken;
 use tower_agent::callback::{before_agent, before_tool, on_agent_error};
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Checkpoint, EndReason, Error, ErrorKind, Interrupt,
     Message, Recovery, Tool,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_the_teams_and_drops_the_members_beside_it() {

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower::util::MapErrLayer;
 use tower_agent::callback::{before_agent, before_model, before_tool, wrap_agent};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Interrupt, Message,
     ModelRequest, ModelResponse, Request, Tool,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 fn endings() -> [Error; 2] {

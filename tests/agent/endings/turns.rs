@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use serde_json::{Value, json};
 use tower_agent::callback::ToolFailure;
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Interrupt, Resolution, Result,
     Tool, ToolRequest,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// What a call does to its turn, the strongest first.
 const KINDS: [&str; 7] = [

@@ -7,11 +7,11 @@ use tower_agent::callback::{
     before_agent, before_model, on_model_error,
 };
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Message,
     ModelResponse, Recovery, Usage,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::semantics::{asks, echo, results, texts, with};
 

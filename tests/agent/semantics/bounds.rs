@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::callback::{AtLimit, CallbackRules, Remaining, on_model_error, on_tool_error};
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, Callbacks, EndReason, Error, ErrorKind, ModelRequest, ModelResponse, Recovery, Tool,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use crate::semantics::{echo, results, with};

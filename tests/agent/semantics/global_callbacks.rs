@@ -8,12 +8,12 @@ use tower_agent::callback::{
     Bundle, after_model, after_tool, before_agent, before_model, before_tool,
 };
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, Callback, Message, ModelResponse, Request, Result, Tool,
     ToolResponse,
 };
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use test_support::trace::Trace;
 

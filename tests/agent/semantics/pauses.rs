@@ -6,12 +6,12 @@ use tower::ServiceExt;
 use tower_agent::callback::{Bundle, after_agent, before_model, on_model_error};
 use tower_agent::compat::Semantics;
 use tower_agent::message::ToolResult;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, EndReason, Error,
     ErrorKind, Message, ModelResponse, Recovery, Resolution, Tool,
 };
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use test_support::trace::Trace;
 use test_support::transcript::{self, left};

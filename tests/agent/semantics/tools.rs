@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tower_agent::callback::{ToolCalls, ToolFailure, UnknownTool, before_tool, on_tool_error};
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentResponse, Error, ErrorKind, Recovery, Tool, ToolResponse,
 };
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 
 use crate::semantics::{echo, results, with};
 use test_support::trace::Trace;

@@ -4,11 +4,11 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tower_agent::callback::{Bundle, after_agent, after_model};
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Error, Message, ModelResponse,
     Request, Tool, ToolRequest,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 fn says(text: &str) -> ModelResponse {
     ModelResponse::new(Message::assistant(text))

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tower::retry::{Policy, RetryLayer};
 use tower_agent::callback::{after_agent, after_model, on_agent_error, on_model_error};
 use tower_agent::stream::{Delta, DeltaSender, EventKind, channel};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelRequest,
     ModelResponse, Part, Recovery, Role,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{read, words};
 use test_support::deltas;

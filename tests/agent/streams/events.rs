@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use tower::ServiceBuilder;
 use tower_agent::callback::{after_agent, after_model, before_agent, before_tool, on_model_error};
 use tower_agent::stream::{Event, EventKind, Invocation};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, Error, ErrorKind, Interrupt, Recovery, Request, RunStream, State,
     Tool, ToolRequest, ToolResponse, Usage,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{read, thinks, word, words};
 

@@ -2,11 +2,11 @@
 
 use futures::FutureExt;
 use tower_agent::callback::{before_agent, before_agent_async, before_model, before_tool};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, BoxError, Error, ErrorKind, Interrupt, Request,
     Result, Tool,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{read, words};
 

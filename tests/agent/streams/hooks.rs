@@ -9,11 +9,11 @@ use serde_json::json;
 use tower_agent::callback::{Bundle, after_model};
 use tower_agent::compat::Hooks;
 use tower_agent::stream::{CallbackDecision, Event, EventKind};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, Callback, Error, ErrorKind, ModelRequest, ModelResponse, Recovery, Request,
     Result, Tool,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::read;
 

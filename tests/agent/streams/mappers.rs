@@ -7,8 +7,8 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, oneshot};
 use tower_agent::callback::{after_model, before_model, on_model_error};
 use tower_agent::stream::{Delta, EventKind, Mapper, map_fn};
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Action, Agent, Error, ErrorKind, ModelRequest, Recovery, Result};
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use super::{read, words};

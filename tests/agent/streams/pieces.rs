@@ -4,8 +4,8 @@ use futures::StreamExt;
 use serde_json::json;
 use tower_agent::message::{Part, ProviderData, Reasoning, Text, ToolCall};
 use tower_agent::stream::{Delta, EventKind, Piece, channel, map_fn};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Message, ModelRequest, ModelResponse, Role};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::read;
 

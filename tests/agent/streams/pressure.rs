@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, advance};
 use tower_agent::callback::before_model;
 use tower_agent::stream::{Delta, EventKind, EventStream};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, Error, Interrupt, ModelRequest, ModelResponse, Request, RunContext, Tool, ToolRequest,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// A model that counts the deltas it was let to say.
 fn talker(words: usize, said: Arc<AtomicUsize>) -> Agent {

@@ -10,12 +10,12 @@ use test_support::transcript::{left, said};
 use tower::ServiceExt;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::{Event, EventKind};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Checkpoint, Message, ModelRequest, ModelResponse, Part,
     Resolution, Role, Tool,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// What a member does: the number of calls in each turn, before it says that it is done.
 #[derive(Clone, Debug)]

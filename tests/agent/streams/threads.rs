@@ -8,8 +8,8 @@ use futures::{FutureExt, StreamExt};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use tower_agent::stream::{DeltaSender, Event, EventKind, channel};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Request, RunContext, State, Tool, ToolRequest};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{read, words};
 

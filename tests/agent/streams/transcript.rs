@@ -7,11 +7,11 @@ use tower_agent::callback::{
 };
 use tower_agent::message::ToolCall;
 use tower_agent::stream::{Delta, Event, EventKind, map_fn};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentResponse, Error, ErrorKind, Message, ModelResponse, Part, Recovery, Role,
     Tool,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::read;
 use test_support::property::cases;

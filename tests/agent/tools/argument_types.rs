@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::{InvalidArguments, ToolDeclaration};
 use tower_agent::{Agent, Error, ErrorKind, Message, ModelResponse, Tool, ToolRequest};
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct Payment {

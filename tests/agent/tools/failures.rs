@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tower_agent::callback::{before_tool, on_tool_error};
 use tower_agent::message::{Arguments, ToolCall};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, AgentBuilder, BoxError, Error, ErrorKind, Message, ModelResponse, Role, Tool,
     ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// The result of the last tool call that the model has read.
 async fn told(agent: AgentBuilder, model: &ScriptedModel) -> String {

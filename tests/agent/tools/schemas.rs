@@ -12,12 +12,12 @@ use tower_agent::agent::BuildError;
 use tower_agent::callback::before_tool;
 use tower_agent::message::ToolCall;
 use tower_agent::model::ResponseFormat;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::{InvalidArguments, InvalidTool, ToolDeclaration};
 use tower_agent::{
     Agent, AgentRequest, Effect, Error, ErrorKind, Tool, ToolRequest, ToolResponse, ToolSet,
 };
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 struct Node {

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use tower_agent::callback::{
     after_agent, after_model, after_tool, before_agent, before_model, before_tool,
 };
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, AgentRequest, AgentResponse, EndReason, Error, Message, ModelResponse, Request, Result,
     Role, State,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{adk, agent_says, said, told, work};
 use test_support::log::Log;

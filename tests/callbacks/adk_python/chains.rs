@@ -6,11 +6,11 @@ use tower_agent::callback::{
     before_model, before_model_async, before_tool, before_tool_async, on_model_error,
     on_model_error_async, on_tool_error, on_tool_error_async,
 };
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, AgentRequest, AgentResponse, Error, ErrorKind, ModelRequest, Recovery, Request,
     ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{adk, agent_says, model_says, told, work};
 use test_support::log::Log;

@@ -17,8 +17,8 @@ mod tool_uses;
 use serde_json::Value;
 use tower_agent::compat::Semantics;
 use tower_agent::model::ModelService;
-use tower_agent::testing::ScriptedModel;
 use tower_agent::{Agent, AgentBuilder, AgentResponse, Message, ModelResponse, Tool};
+use tower_agent_test::ScriptedModel;
 
 use test_support::log::Log;
 

@@ -6,10 +6,10 @@ use serde_json::json;
 use tower_agent::call::Origin;
 use tower_agent::callback::{after_model, before_model, on_model_error};
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Error, ErrorKind, Message, ModelResponse, Part, Recovery, Request, Role, stream,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{adk, adk_of, model_says, told, work};
 use test_support::log::Log;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tower_agent::callback::{after_model, before_model};
 use tower_agent::model::FinishReason;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, AgentRequest, Message, ModelRequest, ModelResponse, Request, State};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{adk, model_says};
 use test_support::log::Log;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tower_agent::callback::{Outcome, after_tool, before_tool, on_tool_error};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Callback, Recovery, Request, Result, Tool, ToolRequest, ToolResponse};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{adk, told};
 use test_support::log::Log;

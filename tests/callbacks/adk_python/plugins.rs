@@ -6,11 +6,11 @@ use tower_agent::callback::{
     on_tool_error,
 };
 use tower_agent::compat::Hooks;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, AgentRequest, Callback, Error, ErrorKind, Message, ModelRequest, ModelResponse,
     Recovery, Request, Result, Role, Tool, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{adk, agent_says, model_says, said, told, work};
 use test_support::log::Log;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tower_agent::callback::on_tool_error;
 use tower_agent::compat::Hooks;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Error, ErrorKind, Recovery, Request, Result, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{adk, told};
 

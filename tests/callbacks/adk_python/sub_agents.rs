@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use tower_agent::callback::{after_agent, after_tool, before_agent, before_tool, on_tool_error};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent, AgentBuilder, Error, ErrorKind, Recovery, Request, ToolResponse};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{adk, agent_says, said, told};
 use test_support::log::Log;

@@ -9,11 +9,11 @@ use tower_agent::callback::{
     Bundle, Outcome, after_agent, after_model, after_tool, before_agent, before_model, before_tool,
 };
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Callback, EndReason, Error, Request,
     Result, Tool,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{adk, agent_says, said, work};
 use test_support::log::Log;

@@ -7,11 +7,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_agent::callback::{after_tool, before_tool, on_tool_error};
 use tower_agent::context::Values;
-use tower_agent::testing::{RecordLayer, ScriptedModel, Turn};
 use tower_agent::tool::InvalidArguments;
 use tower_agent::{
     Action, AgentRequest, ErrorKind, Recovery, State, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{RecordLayer, ScriptedModel, Turn};
 
 use super::{adk, told, work};
 use test_support::log::Log;

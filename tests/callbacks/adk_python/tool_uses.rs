@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tower_agent::callback::{after_tool, before_tool};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, AgentRequest, Callback, EndReason, Error, Interrupt, Request, Result, State, Tool,
     ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{adk, told, work};
 use test_support::log::Log;

@@ -12,11 +12,11 @@ use tower_agent::callback::{
 use tower_agent::compat::Semantics;
 use tower_agent::model::BoxModel;
 use tower_agent::stream::{CallbackDecision, EventKind};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentResponse, Callback, Error, ErrorKind, Message, ModelRequest,
     ModelResponse, Recovery, Result, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::echo;
 use futures::StreamExt;

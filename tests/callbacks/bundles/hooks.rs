@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Value, json};
 use tower_agent::callback::{Bundle, Outcome};
 use tower_agent::compat::Hooks;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Callback, Error, ErrorKind, Message, ModelRequest,
     ModelResponse, Recovery, Request, Result, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::bundles::echo;
 use test_support::trace::Trace;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 use tower_agent::callback::{Bundle, wrap_model};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::bundles::{echo, logs};
 use test_support::logger::Logger;

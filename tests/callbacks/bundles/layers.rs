@@ -2,10 +2,10 @@
 
 use serde_json::json;
 use tower_agent::callback::{Bundle, Wrap, wrap_agent, wrap_model, wrap_tool};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Callbacks, Error, ErrorKind, ModelRequest, Request, Result, ToolRequest,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use tower_agent_middleware::approval::Approval;
 
@@ -185,7 +185,7 @@ async fn a_limit_that_calls_share_is_shared_by_a_bundles_calls() -> Result<(), t
 {
     // Applied anew in each call: the semaphore is in the layer.
     let limit = tower::limit::GlobalConcurrencyLimitLayer::new(1);
-    let probe = tower_agent::testing::ProbeLayer::new().pending_polls(1);
+    let probe = tower_agent_test::ProbeLayer::new().pending_polls(1);
     let turn = Turn::tool("echo", json!(1)).and_tool("echo", json!(2));
     let agent = Agent::builder(ScriptedModel::new([turn, Turn::from_text("done")]))
         .tool(echo().layer(probe.clone()))

@@ -9,10 +9,10 @@ use tower_agent::callback::{
     wrap_tool,
 };
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelResponse, Recovery,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::bundles::{echo, logs};
 use test_support::logger::Logger;

@@ -3,11 +3,11 @@
 use serde_json::json;
 use tower_agent::call::Origin;
 use tower_agent::callback::{after_agent, before_agent, before_model};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, AgentRequest, AgentResponse, EndReason, Error, ErrorKind, Message, Part, Request, Role,
     State, Tool, ToolRequest, Usage,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{act, acts_once, agent};
 use test_support::log::Log;

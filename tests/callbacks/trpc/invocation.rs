@@ -7,8 +7,8 @@ use std::time::Instant;
 use serde_json::json;
 use tower_agent::callback::{after_agent, after_tool, before_agent, before_tool};
 use tower_agent::context::ValueTypeError;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{AgentRequest, ErrorKind, Request, RunContext, Tool, ToolRequest};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{act, acts_once, agent, texts, told};
 use test_support::log::Log;

@@ -3,8 +3,8 @@
 use tower_agent::call::CallKind;
 use tower_agent::callback::{Rules, after_model, before_model, before_model_async};
 use tower_agent::compat::CallbackSemantics;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Callbacks, Error, Message, ModelRequest, ModelResponse};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::agent;
 use test_support::log::Log;

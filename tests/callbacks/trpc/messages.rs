@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use tower_agent::agent::ToolAnswer;
 use tower_agent::callback::{after_tool, before_tool, on_tool_error};
 use tower_agent::message::ToolResult;
-use tower_agent::testing::ScriptedModel;
 use tower_agent::{
     Action, Agent, Error, ErrorKind, Message, Part, Recovery, Role, Tool, ToolResponse,
 };
+use tower_agent_test::ScriptedModel;
 
 use super::{act, acts_once, agent, failing_act, texts, told};
 use test_support::log::Log;

@@ -24,8 +24,8 @@ use serde_json::{Value, json};
 use tower_agent::compat::{CallbackSemantics, Semantics};
 use tower_agent::message::ToolResult;
 use tower_agent::model::ModelService;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentBuilder, AgentResponse, Message, Tool};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// An agent that does as trpc-agent-go does without options.
 fn agent(model: impl ModelService) -> AgentBuilder {

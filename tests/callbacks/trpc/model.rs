@@ -5,11 +5,11 @@ use serde_json::json;
 use tower_agent::call::Origin;
 use tower_agent::callback::{after_model, after_tool, before_model, before_tool, on_model_error};
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, BoxError, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Recovery,
     Request, Role, Usage,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use test_support::deltas;
 

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 use tower_agent::callback::{wrap_model, wrap_tool};
-use tower_agent::testing::{Ended, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
     Action, Callback, Error, ErrorKind, Recovery, Result, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{Ended, RecordLayer, ScriptedModel, Turn};
 
 use super::{act, acts_once, agent, texts, told};
 

@@ -7,8 +7,8 @@ use serde_json::json;
 use tokio::sync::Barrier;
 use tokio::time::{Instant, sleep};
 use tower_agent::callback::{Outcome, after_tool, before_tool};
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Callback, Error, ErrorKind, Request, Tool, ToolRequest, ToolResponse};
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 
 use super::{agent, texts, told};
 use test_support::log::Log;

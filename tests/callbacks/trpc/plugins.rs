@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use tower_agent::callback::{Bundle, after_model, after_tool, before_model, before_tool};
 use tower_agent::compat::Hooks;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, Callback, Error, Message, ModelRequest, ModelResponse, Part,
     Recovery, Request, Result, Tool, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{act, acts_once, agent, texts, told, with_options};
 use test_support::trace::Trace;

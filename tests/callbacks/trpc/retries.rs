@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::Value;
 use tower::retry::{Policy, RetryLayer};
 use tower_agent::callback::Outcome;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Callback, Error, ErrorKind, ModelRequest, ModelResponse, Recovery, Request, Result, Tool,
     ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{acts_once, agent, texts, told};
 use test_support::log::Log;

@@ -6,11 +6,11 @@ use tower_agent::callback::{
     after_agent, after_model, after_tool, before_agent, before_model, before_tool, on_agent_error,
     on_model_error, on_tool_error, wrap_agent, wrap_model, wrap_tool,
 };
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Error, ErrorKind, Message,
     ModelResponse, Recovery, Request, Result, Tool, ToolRequest, ToolResponse, Usage,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{act, agent, with_options};
 use test_support::log::Log;

@@ -4,8 +4,8 @@ use serde_json::json;
 use tower_agent::agent::TeamBuilder;
 use tower_agent::callback::{after_agent, before_agent, before_model, on_agent_error};
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent, AgentResponse, Error, ErrorKind, Message, Part, Recovery};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::agent;
 use test_support::log::Log;

@@ -5,11 +5,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tower_agent::callback::{after_tool, before_tool, on_tool_error};
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Effect, Error, Message, ModelResponse, Part, Recovery, Request, Role, Tool,
     ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{act, acts_once, agent, failing_act, texts, told};
 use test_support::log::Log;

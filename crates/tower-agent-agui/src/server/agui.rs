@@ -54,8 +54,8 @@ const EXPIRED_AT_ONCE: usize = 8;
 /// use http_body_util::{BodyExt, Full};
 /// use tower::ServiceExt;
 /// use tower_agent_agui::AgUi;
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Agent, BoxError};
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), BoxError> {
@@ -319,7 +319,7 @@ impl AgUi {
     /// use tower_agent_agui::AgUi;
     /// use tower_agent_agui::conversations::{ConversationKey, Roles};
     /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::ScriptedModel;
+    /// # use tower_agent_test::ScriptedModel;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {

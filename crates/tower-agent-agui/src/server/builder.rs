@@ -115,7 +115,7 @@ impl AgUiBuilder {
     /// ```
     /// use tower_agent_agui::AgUi;
     /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::ScriptedModel;
+    /// # use tower_agent_test::ScriptedModel;
     ///
     /// # fn main() -> Result<(), tower_agent::BoxError> {
     /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
@@ -138,7 +138,7 @@ impl AgUiBuilder {
     /// ```
     /// use tower_agent_agui::AgUi;
     /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::ScriptedModel;
+    /// # use tower_agent_test::ScriptedModel;
     ///
     /// # fn main() -> Result<(), tower_agent::BoxError> {
     /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
@@ -174,7 +174,7 @@ impl AgUiBuilder {
     ///
     /// use tower_agent_agui::AgUi;
     /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::ScriptedModel;
+    /// # use tower_agent_test::ScriptedModel;
     ///
     /// # fn main() -> Result<(), tower_agent::BoxError> {
     /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
@@ -226,7 +226,7 @@ impl AgUiBuilder {
     /// ```
     /// use tower_agent_agui::AgUi;
     /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::ScriptedModel;
+    /// # use tower_agent_test::ScriptedModel;
     ///
     /// # fn main() -> Result<(), tower_agent::BoxError> {
     /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
@@ -248,7 +248,7 @@ impl AgUiBuilder {
     /// ```
     /// use tower_agent_agui::AgUi;
     /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::ScriptedModel;
+    /// # use tower_agent_test::ScriptedModel;
     ///
     /// # fn main() -> Result<(), tower_agent::BoxError> {
     /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
@@ -285,7 +285,7 @@ impl AgUiBuilder {
     /// ```
     /// use tower_agent_agui::{AgUi, conversations::SealKey};
     /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::ScriptedModel;
+    /// # use tower_agent_test::ScriptedModel;
     ///
     /// # fn main() -> Result<(), tower_agent::BoxError> {
     /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
@@ -319,7 +319,7 @@ impl AgUiBuilder {
     /// ```
     /// use tower_agent_agui::AgUi;
     /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::ScriptedModel;
+    /// # use tower_agent_test::ScriptedModel;
     ///
     /// /// Inserted by a layer that has verified a token.
     /// #[derive(Clone)]
@@ -359,7 +359,7 @@ impl AgUiBuilder {
     /// use tower_agent::ErrorKind;
     /// use tower_agent_agui::AgUi;
     /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::ScriptedModel;
+    /// # use tower_agent_test::ScriptedModel;
     ///
     /// # fn main() -> Result<(), tower_agent::BoxError> {
     /// # let agent = Agent::builder(ScriptedModel::new([])).build()?;
@@ -403,7 +403,7 @@ impl AgUiBuilder {
     /// use tower_agent_agui::AgUi;
     /// use tower_agent_agui::conversations::Roles;
     /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::ScriptedModel;
+    /// # use tower_agent_test::ScriptedModel;
     ///
     /// /// Inserted by a layer that has verified a token.
     /// #[derive(Clone)]

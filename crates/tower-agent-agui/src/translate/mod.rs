@@ -20,7 +20,7 @@
 //! use tower_agent::Action;
 //! use tower_agent_agui::{AgUi, Event, TranslateResponse, before_translate};
 //! # use tower_agent::Agent;
-//! # use tower_agent::testing::{ScriptedModel, Turn};
+//! # use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # fn main() -> Result<(), tower_agent::BoxError> {
 //! # let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hi")])).build()?;
@@ -62,9 +62,9 @@
 //! ```
 //! use tower_agent_agui::{AgUi, Event, after_translate, before_translate};
 //! use tower_agent::stream::EventKind;
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Action, Agent};
 //! use tower_agent::compat::CallbackSemantics;
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # fn main() -> Result<(), tower_agent::BoxError> {
 //! # let agent = Agent::builder(ScriptedModel::new([Turn::from_text("hello")])).build()?;

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Tool,
 };
 use tower_agent_agui::{AgUi, AgUiBuilder};
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::staff::ROLE;
 

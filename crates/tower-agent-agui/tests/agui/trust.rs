@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use test_support::store::{EndedLeases, Fate, FatedStore};
 use tower::ServiceExt;
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, BoxError, Error, ErrorKind, ModelRequest, ModelResponse, Part, Role, Tool, ToolRequest,
 };
@@ -22,6 +21,7 @@ use tower_agent_agui::{
     AgUi, AgUiBuilder, Conversation, Event, InputErrorKind, Message, RunAgentInput,
 };
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// A front end that keeps to the protocol.
 #[derive(Clone, Default)]

@@ -2,9 +2,9 @@
 
 use http::{Method, Request, StatusCode};
 use serde_json::json;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest};
 use tower_agent_console::{Console, ConsoleService, Operator};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{User, get, runs, send, service, service_for, text, user_of};
 

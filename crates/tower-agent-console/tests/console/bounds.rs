@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tower_agent::callback::after_tool;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent, Tool, ToolResponse};
 use tower_agent_console::Console;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{get, json, latest, of_kind, runs, service};
 

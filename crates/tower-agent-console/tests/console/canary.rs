@@ -7,13 +7,13 @@ use tower_agent::callback::{before_agent, before_model};
 use tower_agent::context::State;
 use tower_agent::gauge::Reading;
 use tower_agent::message::Metadata;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Interrupt, Message, ModelRequest, ModelResponse, Part,
     Request as _, Settings, Tool, ToolRequest,
 };
 use tower_agent_console::{Console, ConsoleService, Operator};
 use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::durable::{listed, run as durable_run};
 use crate::world::{User, get, runs, send, service, service_for, user_of};

@@ -9,9 +9,9 @@ use http_body::Frame;
 use http_body_util::StreamBody;
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Tool};
 use tower_agent_console::{Console, Operator};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{User, get, json, post, runs, send, service, service_for, user_of};
 

@@ -8,11 +8,11 @@ use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tower_agent::error::Result;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Error, ErrorKind};
 use tower_agent_console::{
     Console, ConsoleService, DurableKey, DurableQuery, DurableRun, DurableRuns, Operator,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{User, get, json as ask, send, service, service_for, text, user_of};
 

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 use tower_agent::callback::{after_tool, before_model};
 use tower_agent::message::{ToolCall, ToolResult};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Effect, ErrorKind, Message, ModelRequest,
     ModelResponse, Part, Resolution, Role, Settings, Tool, ToolResponse,
@@ -18,6 +17,7 @@ use tower_agent_agui::conversations::{
 };
 use tower_agent_console::{Console, Fork, NotRecorded};
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{User, json, of_kind, service, user_of};
 

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Tool};
 use tower_agent_agui::conversations::Roles;
 use tower_agent_console::{Console, ConsoleService, Fork, Operator};
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{get, json, runs, send, service_for, text};
 

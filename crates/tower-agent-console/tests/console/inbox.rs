@@ -3,12 +3,12 @@
 use futures::StreamExt;
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Tool};
 use tower_agent_agui::conversations::Roles;
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_console::{Console, ConsoleService, Operator};
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{get, json, send, text};
 

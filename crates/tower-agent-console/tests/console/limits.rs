@@ -11,7 +11,6 @@ use tokio::time::advance;
 use tower::service_fn;
 use tower_agent::gauge::{Amount, Gauge, Reading};
 use tower_agent::model::ModelService;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, BoxError, Error, ErrorKind, ModelRequest, ModelResponse, RunContext, Tool,
     Usage,
@@ -24,6 +23,7 @@ use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
 use tower_agent_middleware::hedge::HedgeLayer;
 use tower_agent_middleware::pool::Pool;
 use tower_agent_middleware::rate_limit::RateLimitLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use crate::world::{User, json as ask, send, service, service_for};

@@ -4,8 +4,8 @@ use http::Request;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tower_agent::Agent;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_console::{Console, ConsoleService, ResponseBody};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{json, runs, send, service};
 

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use tower_agent::callback::before_model;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Request, Tool, Usage};
 use tower_agent_console::Console;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{latest, of_kind, service};
 

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tower_agent::callback::{Bundle, before_model};
-use tower_agent::testing::{Recording, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelRequest, Part, Tool, Usage,
 };
 use tower_agent_console::{Console, NotRecorded, Operator};
 use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{Recording, ScriptedModel, Turn};
 
 use crate::world::{get, json, latest, runs, service, service_for};
 

@@ -7,13 +7,13 @@ use tower::timeout::TimeoutLayer;
 use tower_agent::callback::{Bundle, before_model, before_tool, on_model_error};
 use tower_agent::context::ConversationId;
 use tower_agent::message::{Metadata, ToolCall};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, Error, ErrorKind, Interrupt, ModelResponse, Recovery,
     Request as _, Tool, ToolResponse, Usage,
 };
 use tower_agent_console::Console;
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{User, get, json, latest, of_kind, runs, service, user_of};
 

@@ -9,12 +9,12 @@ use futures_util::future::{BoxFuture, pending, ready};
 use serde_json::json;
 use tokio::sync::Notify;
 use tower_agent::error::Result;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Error, ErrorKind, Tool};
 use tower_agent_console::{
     Console, RunStore, StoredAudit, StoredBounds, StoredEntry, StoredHead, StoredKey, StoredPlace,
     StoredQuery, StoredRun,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{User, get, json, runs, service, user_of};
 

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use tower_agent::callback::{after_model, before_model, before_tool};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent, ModelRequest, ModelResponse, Tool, ToolRequest};
 use tower_agent_console::{Console, ConsoleService};
 use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{json, latest, of_kind, service};
 

@@ -24,7 +24,7 @@ use crate::store::{BoxStore, ConversationStore};
 /// use tower::{Layer, ServiceExt};
 /// use tower_agent::Agent;
 /// use tower_agent_conversations::{ConversationKey, MemoryConversations, SessionLayer};
-/// # use tower_agent::testing::{ScriptedModel, Turn};
+/// # use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_agent::BoxError> {

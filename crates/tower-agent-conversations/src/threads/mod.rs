@@ -84,7 +84,7 @@ use crate::time::now;
 /// use tower::Layer;
 /// use tower_agent::Agent;
 /// use tower_agent_conversations::{MemoryConversations, SealKey, Threads};
-/// # use tower_agent::testing::ScriptedModel;
+/// # use tower_agent_test::ScriptedModel;
 ///
 /// # fn main() -> Result<(), tower_agent::BoxError> {
 /// # let model = ScriptedModel::new([]);

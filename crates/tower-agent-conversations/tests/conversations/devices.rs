@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde_json::{Map, json};
 use test_support::store::EndedLeases;
 use tower_agent::message::{Message, Messages, Role};
-use tower_agent::testing::Turn;
 use tower_agent_conversations::{
     Begun, ClientInput, ClientView, ConversationKey, MemoryConversations, RefusalKind, RunProgress,
     Save, SealKey, ShownMessage, Thread, Threads,
 };
+use tower_agent_test::Turn;
 
 use crate::{Cashier, Plain, approve, key, reply};
 

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use test_support::log::Log;
 use tower::{Layer, ServiceExt};
 use tower_agent::message::{Messages, Role};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, AgentResponse, Message, Tool};
 use tower_agent_conversations::{
     ClientInput, ConversationKey, MemoryConversations, SessionLayer, ThreadRun, Threads,
 };
 use tower_agent_middleware::flow::{Flow, Label, ToolFlow, label_history};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::Plain;
 

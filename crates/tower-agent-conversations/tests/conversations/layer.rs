@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use test_support::store::{Fate, FatedStore};
 use tower::{Layer, ServiceBuilder, ServiceExt};
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, ErrorKind, Message, Tool};
 use tower_agent_conversations::{
     ClientInput, ConversationStore, MemoryConversations, Refusal, RefusalKind, Thread,
     ThreadRequest, Threads,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::{Cashier, Plain, approve, key};
 

@@ -11,12 +11,12 @@ use tokio::time::sleep;
 use tower::{Layer, ServiceExt};
 use tower_agent::call::admit;
 use tower_agent::message::Messages;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Checkpoint, Error, ErrorKind};
 use tower_agent_conversations::{
     Begun, ClientInput, ConversationStore, MemoryConversations, Refusal, RefusalKind, RunProgress,
     Save, Saving, SessionLayer, StoreError, Thread, Threads,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::{Plain, key};
 

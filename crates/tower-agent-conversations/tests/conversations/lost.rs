@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use test_support::store::{Fate, FatedStore};
 use tower::{Layer, ServiceExt};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, Request, Tool, ToolRequest};
 use tower_agent_conversations::{Append, ClientInput, ConversationStore, SessionLayer, Threads};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::{Plain, key};
 

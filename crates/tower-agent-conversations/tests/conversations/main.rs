@@ -19,7 +19,6 @@ use serde_json::{Map, Value, json};
 use test_support::store::{Fate, FatedStore};
 use tower::{Layer, ServiceExt};
 use tower_agent::message::{Image, MediaSource, Part, Role, ToolCall};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, Resolution, Tool};
 use tower_agent_conversations::{
     Append, ClientCall, ClientInput, ClientMessage, ClientRole, ConversationKey, ConversationStore,
@@ -27,6 +26,7 @@ use tower_agent_conversations::{
     Thread, ThreadRun, Threads,
 };
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// A message of the client.
 #[derive(Clone, Debug)]

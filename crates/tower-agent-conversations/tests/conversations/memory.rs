@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use tower_agent::RunStream;
-use tower_agent::testing::Turn;
 use tower_agent_conversations::{
     ClientInput, ConversationKey, ConversationQuery, ConversationStore, MemoryConversations,
     RunProgress, Save, StoreError, Thread, Threads,
 };
+use tower_agent_test::Turn;
 
 use crate::{Cashier, Plain};
 

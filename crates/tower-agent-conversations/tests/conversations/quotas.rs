@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tower_agent::testing::Turn;
 use tower_agent::{BoxError, Resolution, RunStream};
 use tower_agent_conversations::{
     ClientInput, ConversationKey, ConversationQuery, ConversationStore, MemoryConversations,
     Refusal, RunProgress, Save, SealKey, Threads,
 };
+use tower_agent_test::Turn;
 
 use crate::{Cashier, Plain};
 

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Map, Value, json};
 use tower_agent::message::{Message, Role};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, Error, Interrupt, Request, Resolution, RunStream, Tool, ToolRequest,
 };
 use tower_agent_conversations::{
     ClientInput, InputPart, RefusalKind, RunProgress, Save, ShownMessage, Threads,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use tower_agent_middleware::approval::Approval;
 

@@ -1,10 +1,10 @@
 //! What a client may say, and say again.
 
 use tower_agent::message::Role;
-use tower_agent::testing::Turn;
 use tower_agent_conversations::{
     ClientInput, InputPart, MemoryConversations, Refusal, RefusalKind, SealKey, Threads,
 };
+use tower_agent_test::Turn;
 
 use crate::{Cashier, Plain, reply};
 

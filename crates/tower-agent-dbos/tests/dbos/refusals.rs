@@ -1,12 +1,12 @@
 //! Requests that would not be durable are refused.
 
 use tower_agent::callback::Bundle;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolSet;
 use tower_agent::{Agent, AgentRequest, Effect};
 use tower_agent_dbos::{DbosError, Worker};
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::{Durable, JournalError, RunEnd};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{Cluster, journal_error};
 use crate::support::{Count, calling, counting};

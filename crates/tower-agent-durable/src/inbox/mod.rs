@@ -37,7 +37,7 @@ const EXPIRED_AT_ONCE: usize = 8;
 /// use tower_agent::{Agent, BoxError};
 /// use tower_agent_durable::{AgentInbox, Sqlite};
 /// use tower_agent_conversations::{ConversationQuery, Inbox, Inboxes, Roles, SessionLayer};
-/// # use tower_agent::testing::ScriptedModel;
+/// # use tower_agent_test::ScriptedModel;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), BoxError> {

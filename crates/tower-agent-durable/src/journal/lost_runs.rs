@@ -36,7 +36,7 @@ impl Runs {
     /// use tower_agent_durable::Sqlite;
     /// use tower_agent_durable::journal::{Durable, RunQuery};
     /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::ScriptedModel;
+    /// # use tower_agent_test::ScriptedModel;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {

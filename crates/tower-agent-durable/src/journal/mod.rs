@@ -10,10 +10,10 @@
 //!
 //! ```
 //! use serde_json::json;
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, AgentRequest, BoxError, Tool};
 //! use tower_agent_durable::Sqlite;
 //! use tower_agent_durable::journal::Durable;
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), BoxError> {

@@ -5,9 +5,9 @@ use std::path::Path;
 use tower::ServiceExt;
 use tower_agent::AgentRequest;
 use tower_agent::agent::AgentService;
-use tower_agent::testing::ScriptedModel;
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::{RunQuery, RunStatus, Runs};
+use tower_agent_test::ScriptedModel;
 
 use crate::support::folder::Folder;
 

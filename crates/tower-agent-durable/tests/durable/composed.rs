@@ -7,7 +7,6 @@ use test_support::store::EndedLeases;
 use tower::{Layer, ServiceExt};
 use tower_agent::callback::after_agent;
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, AgentResponse, Effect, ErrorKind, Message, ModelResponse,
     Resolution,
@@ -16,6 +15,7 @@ use tower_agent_conversations::{
     Append, ConversationKey, ConversationStore, Session, SessionLayer,
 };
 use tower_agent_durable::journal::{Durable, JournalError};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::{Approval, Decision};

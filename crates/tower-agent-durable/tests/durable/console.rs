@@ -5,10 +5,10 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, RunContext, Tool};
 use tower_agent_console::{Console, ConsoleService, Operator, RunStore};
 use tower_agent_durable::Sqlite;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::support::folder::Folder;
 use crate::support::place::Place;

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use test_support::store::EndedLeases;
 use tokio::sync::Mutex;
 use tower::{Layer, ServiceExt};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, ErrorKind, Message, Tool};
 use tower_agent_conversations::{
     Append, ConversationKey, ConversationStore, NotStored, Session, SessionLayer,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use tower_agent_durable::Sqlite;
 

@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, AgentResponse, Checkpoint, Effect, Resolution, Tool};
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::Durable;
 use tower_agent_middleware::flow::{Flow, FlowAnswer, Hide, OnViolation, Readers, ToolFlow};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::support::folder::Folder;
 use crate::support::{Count, counting};

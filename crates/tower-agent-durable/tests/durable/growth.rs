@@ -2,10 +2,10 @@
 
 use test_support::property::sample;
 use tower::{Layer, ServiceExt};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Effect};
 use tower_agent_conversations::{ConversationKey, ConversationStore, Session, SessionLayer};
 use tower_agent_durable::journal::{Durable, Journal};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use tower_agent_durable::Sqlite;
 

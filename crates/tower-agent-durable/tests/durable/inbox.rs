@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 use tower_agent::callback::before_tool;
 use tower_agent::message::Messages;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, Error, Interrupt, Request, Resolution, Tool, ToolRequest,
 };
@@ -20,6 +19,7 @@ use tower_agent_conversations::{
     Session, SessionLayer,
 };
 use tower_agent_durable::journal::{Durable, RunQuery, RunStatus};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use tower_agent_durable::{AgentInbox, Sqlite};
 use tower_agent_middleware::approval::{Approval, Decision};

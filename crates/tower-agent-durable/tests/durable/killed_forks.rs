@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Effect, ModelResponse, Tool};
 use tower_agent_console::Console;
 use tower_agent_conversations::{ConversationKey, Session, SessionLayer};
 use tower_agent_durable::Sqlite;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::console::get;
 use crate::support::folder::Folder;

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Effect, Error, Tool};
 use tower_agent_console::{Console, DurableKey, DurableRuns, Operator};
 use tower_agent_conversations::{ConversationKey, SessionLayer};
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::{Durable, Journal, RunKey, RunStatus, Runs};
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::aged::Aged;
 use crate::support::server::Server;

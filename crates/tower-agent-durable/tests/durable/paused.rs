@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, stdin};
 use tower::{Layer, ServiceExt};
 use tower_agent::message::{Part, ToolCall};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, ErrorKind, ModelRequest, ModelResponse, Tool};
 use tower_agent_conversations::{
     ClientInput, ClientMessage, ClientRole, ConversationKey, Refusal, RefusalKind, SessionLayer,
     ThreadRequest, Threads,
 };
 use tower_agent_durable::Sqlite;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::support::folder::Folder;
 

@@ -6,9 +6,9 @@ use sqlx::Row;
 use sqlx::postgres::{PgConnectOptions, PgPool};
 use tower::{Layer, ServiceExt};
 use tower_agent::Agent;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_conversations::{ConversationKey, SessionLayer};
 use tower_agent_durable::Postgres;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::support::server::Server;
 

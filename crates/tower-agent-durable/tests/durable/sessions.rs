@@ -11,12 +11,12 @@ use tower::{Layer, ServiceExt};
 use tower_agent::callback::before_agent;
 use tower_agent::message::{Messages, ToolCall, ToolResult};
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind, Interrupt, Message,
     ModelResponse, Part, Request, Resolution, RunStream, State, Tool, ToolRequest,
 };
 use tower_agent_conversations::{ConversationKey, ConversationStore, Session, SessionLayer};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::{Approval, Decision};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use test_support::store::EndedLeases;
 use tower::{Layer, ServiceExt};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, ErrorKind, Message, Request, Tool, ToolRequest};
 use tower_agent_conversations::{
     Append, ConversationKey, ConversationStore, Session, SessionLayer,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use tower_agent_durable::{Sqlite, StoreError};
 use tower_agent_middleware::redact::{Detector, Redact};

@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tower_agent::message::{Part, Role, ToolCall};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Message, ModelRequest, ModelResponse, Tool};
 use tower_agent_agui::AgUi;
 use tower_agent_conversations::{
@@ -14,6 +13,7 @@ use tower_agent_conversations::{
 };
 use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::support::server::Server;
 

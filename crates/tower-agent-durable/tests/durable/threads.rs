@@ -14,10 +14,10 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Resolution, Tool};
 use tower_agent_agui::{AgUi, Event, RunAgentInput};
 use tower_agent_conversations::{ConversationKey, ConversationQuery, ConversationStore, Roles};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use tower_agent_durable::Sqlite;
 use tower_agent_middleware::approval::Approval;

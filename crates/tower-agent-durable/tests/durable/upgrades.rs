@@ -7,13 +7,13 @@ use test_support::store::EndedLeases;
 use tower::{Layer, ServiceExt};
 use tower_agent::agent::BoxAgent;
 use tower_agent::callback::before_model;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Effect, ModelRequest, Resolution, Tool};
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_conversations::{ConversationQuery, Inbox, Inboxes, Question, Roles, SessionLayer};
 use tower_agent_durable::journal::{Durable, RunQuery, RunStatus};
 use tower_agent_durable::{AgentInbox, Sqlite};
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::aged::Aged;
 use crate::kept::{Kept, key};

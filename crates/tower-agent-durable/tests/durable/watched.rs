@@ -12,7 +12,6 @@ use std::sync::Mutex;
 use serde_json::json;
 use tower_agent::callback::{Bundle, before_model};
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{Recording, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, AgentResponse, Effect, ModelRequest, ModelResponse,
     Resolution, Role, Tool,
@@ -20,6 +19,7 @@ use tower_agent::{
 use tower_agent_console::{Console, NotRecorded, RunStore};
 use tower_agent_durable::{Postgres, Sqlite};
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{Recording, ScriptedModel, Turn};
 
 use crate::console::get;
 use crate::support::folder::Folder;

@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, BoxError, Effect, Error, ModelRequest, ModelResponse, Role,
     Tool,
 };
 use tower_agent_durable::journal::{Durable, Journal, JournalError};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// Counts what is really done.
 #[derive(Clone, Default)]

@@ -114,7 +114,7 @@ impl McpServerBuilder {
     /// ```
     /// use tower_agent_mcp::server::McpServer;
     /// # use tower_agent::Agent;
-    /// # use tower_agent::testing::ScriptedModel;
+    /// # use tower_agent_test::ScriptedModel;
     ///
     /// /// Inserted by a layer that has verified a token.
     /// #[derive(Clone)]

@@ -9,7 +9,6 @@ use axum::http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::{Service, ServiceBuilder, ServiceExt};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Request as _, Resolution, Tool, ToolRequest,
@@ -18,6 +17,7 @@ use tower_agent::{
 use tower_agent_mcp::client::{Lifecycle, McpClient};
 use tower_agent_mcp::server::{Caller, McpHttp, McpServer, McpServerBuilder, ResponseBody};
 use tower_agent_providers::{HttpClient, RequestBody};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::http::Http;
 use crate::serving::{clerk, client_of};

@@ -9,9 +9,9 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{AgentRequest, CancellationToken, ErrorKind};
 use tower_agent_mcp::PROGRESS;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::support::{
     LIFECYCLES, SOON, Server, agent_with_tools_of, ask, fifty_at_once, said, server_of_fifty,

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tower_agent::callback::Bundle;
 use tower_agent::stream::{EventKind, observer};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, ErrorKind, Request, Tool, ToolRequest};
 use tower_agent_mcp::server::McpServer;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::serving::client_of;
 use crate::support::{LIFECYCLES, SOON, ask, connected};

@@ -6,12 +6,12 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::process::Process;
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Agent, AgentRequest, Effect, ErrorKind, Part, Resolution};
 use tower_agent_mcp::PROGRESS;
 use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_providers::HttpClient;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::installed::{installed, node};
 use crate::support::{agent_with_tools_of, ask, connected, first_result, names};

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use rmcp::model::{CallToolRequestParams, CallToolResponse, Tool as ServerTool};
 use serde_json::{Value, json};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Effect, Resolution, Tool};
 use tower_agent_mcp::client::{Lifecycle, McpClient};
 use tower_agent_mcp::server::McpServer;
 use tower_agent_middleware::flow::{Flow, Hide, Label, OnViolation, ToolFlow, label_history};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::library::Library;
 use crate::questions::{asking, asking_during};

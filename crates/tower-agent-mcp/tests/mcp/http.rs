@@ -21,12 +21,12 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tower::ServiceBuilder;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, BoxError, ErrorKind, Resolution, Tool};
 use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_mcp::server::McpServer;
 use tower_agent_middleware::approval::Approval;
 use tower_agent_providers::{HttpClient, RequestBody};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::questions::{asking, asking_during, question};
 use crate::support::{

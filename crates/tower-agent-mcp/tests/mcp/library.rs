@@ -7,11 +7,11 @@ use rmcp::model::*;
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ServerHandler, ServiceExt};
 use serde_json::json;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Agent, AgentRequest, Effect, ErrorKind, Message, Part, Role as AgentRole};
 use tower_agent_mcp::client::{Lifecycle, LogLevel, LogMessage, McpClient, McpClientBuilder};
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::support::{LIFECYCLES, Server, ask, connected, said, scripted, tool};
 use crate::tracing_log::TracingLog;

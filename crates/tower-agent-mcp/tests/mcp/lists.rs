@@ -8,10 +8,10 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use rmcp::model::ToolAnnotations;
 use serde_json::{Value, json};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Agent, Effect};
 use tower_agent_mcp::client::Lifecycle;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::http::Http;
 use crate::support::{

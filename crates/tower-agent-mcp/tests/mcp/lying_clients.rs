@@ -6,8 +6,8 @@ use rmcp::ServiceError;
 use rmcp::model::{CallToolRequestParams, CallToolResponse};
 use serde_json::{Value, json};
 use tower_agent::Agent;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_mcp::server::McpServer;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::serving::{Waits, approved, asked, clerk, pay, text, waits};
 use crate::support::serving;

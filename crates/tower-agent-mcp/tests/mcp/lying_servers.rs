@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tower_agent::message::ToolResult;
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Agent, AgentRequest, ErrorKind, Resolution};
 use tower_agent_mcp::client::{Lifecycle, McpClient};
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::support::{
     LIFECYCLES, Server, agent_with_tools_of, ask, connected, names, said, scripted, tool,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::process::Command;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{AgentRequest, Effect, ErrorKind, Resolution, Tool};
 use tower_agent_mcp::client::{McpClient, McpClientBuilder};
 use tower_agent_mcp::server::McpServer;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::serving::clerk;
 use crate::support::{LIFECYCLES, agent_with_tools_of, ask, connected, first_result, names};

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use rmcp::model::*;
 use serde_json::{Value, json};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, AgentResponse, Checkpoint, EndReason, Resolution};
 use tower_agent_mcp::client::{Lifecycle, McpClient};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::support::{LIFECYCLES, Server, elicit, said};
 

@@ -7,9 +7,9 @@ use rmcp::model::*;
 use serde_json::json;
 use tower::Layer;
 use tower_agent::callback::before_model;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Callbacks, Error, ErrorKind, ModelResponse};
 use tower_agent_mcp::client::Lifecycle;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::support::{LIFECYCLES, Server, agent_with_tools_of, ask, first_result, said};
 

@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use test_support::process::{Process, is_installed};
 use tokio::process::Command;
 use tower::ServiceExt;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, Tool};
 use tower_agent_mcp::client::{Lifecycle, McpClient};
 use tower_agent_mcp::server::McpServer;
 use tower_agent_providers::{HttpClient, RequestBody};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::http::Http;
 use crate::installed::{installed, node};

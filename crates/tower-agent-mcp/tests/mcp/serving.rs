@@ -13,7 +13,6 @@ use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use rmcp::{ClientServiceExt, ServiceError};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, AgentRequest, Effect, Error, ErrorKind, Interrupt, Json, Part, Request, Resolution,
@@ -23,6 +22,7 @@ use tower_agent_mcp::PROGRESS;
 use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_mcp::server::{McpServer, ServerBuildError};
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::support::{
     LIFECYCLES, agent_with_tools_of, ask, connected, first_result, names, serving,

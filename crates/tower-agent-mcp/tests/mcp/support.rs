@@ -17,10 +17,10 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 use tower_agent::message::{ToolCall, ToolResult};
-use tower_agent::testing::ScriptedModel;
 use tower_agent::{Agent, AgentResponse, Error, Message, ToolRequest, ToolResponse};
 use tower_agent_mcp::client::{Lifecycle, McpClient, McpClientBuilder};
 use tower_agent_mcp::server::McpServer;
+use tower_agent_test::ScriptedModel;
 
 /// How long a test waits for what must come, and then fails rather than hangs: far less than the
 /// time that a call may take, and far more than one takes here.

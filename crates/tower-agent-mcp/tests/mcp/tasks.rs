@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use rmcp::model::*;
 use serde_json::json;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{AgentRequest, ErrorKind, Resolution};
 use tower_agent_mcp::client::{Lifecycle, McpClient};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::support::{Server, TaskRequest, agent_with_tools_of, ask, first_result};
 

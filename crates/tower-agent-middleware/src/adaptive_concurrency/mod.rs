@@ -25,9 +25,9 @@
 //! another which has a place does not wait for one: that call would keep its own for ever.
 //!
 //! ```
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, BoxError};
 //! use tower_agent_middleware::adaptive_concurrency::AdaptiveConcurrencyLayer;
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), BoxError> {

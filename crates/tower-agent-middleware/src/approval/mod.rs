@@ -25,8 +25,8 @@
 //! ```
 //! use serde_json::json;
 //! use tower_agent_middleware::approval::{Approval, Decision};
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, AgentRequest, Resolution, Tool};
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), tower_agent::BoxError> {

@@ -36,8 +36,8 @@
 //! ```
 //! use serde_json::json;
 //! use tower_agent_middleware::budget::{Budget, Exceeded, Limit, Limits};
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, ErrorKind, Tool};
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), tower_agent::BoxError> {
@@ -205,9 +205,9 @@ impl Budget {
     /// ```
     /// use std::collections::HashMap;
     /// use std::sync::{Mutex, PoisonError};
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, AgentRequest, ErrorKind, RunContext};
     /// use tower_agent_middleware::budget::{Account, Budget, Limits};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// struct Customer(String);
     ///
@@ -259,9 +259,9 @@ impl Budget {
     ///
     /// ```
     /// use serde_json::json;
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, Tool};
     /// use tower_agent_middleware::budget::{Budget, Limits, OnExceeding};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {

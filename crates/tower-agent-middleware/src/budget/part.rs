@@ -31,9 +31,9 @@ impl Budget {
     ///
     /// ```
     /// use serde_json::json;
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, Tool};
     /// use tower_agent_middleware::budget::{Account, Budget, Limit, Limits};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {

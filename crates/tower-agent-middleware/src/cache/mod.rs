@@ -27,9 +27,9 @@
 //! began it, such as a cancellation: the others then make a call of their own.
 //!
 //! ```
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, AgentRequest, BoxError, RunContext};
 //! use tower_agent_middleware::cache::CacheLayer;
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! struct Customer(&'static str);
 //!

@@ -23,10 +23,10 @@
 //! use std::time::Duration;
 //!
 //! use tower::ServiceBuilder;
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, BoxError};
 //! use tower_agent_middleware::chaos::ChaosLayer;
 //! use tower_agent_middleware::retry::CallRetryLayer;
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), BoxError> {

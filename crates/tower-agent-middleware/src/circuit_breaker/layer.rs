@@ -21,7 +21,7 @@ use tower_agent::gauge::{Gauge, Reading};
 /// use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
 /// use tower_agent_middleware::timeout::CallTimeoutLayer;
 ///
-/// # fn agent(model: tower_agent::testing::ScriptedModel, search: Tool) -> Result<Agent, BoxError> {
+/// # fn agent(model: tower_agent_test::ScriptedModel, search: Tool) -> Result<Agent, BoxError> {
 /// // A tool's own errors count as well, since those of this tool mean that it is down.
 /// let breaker = CircuitBreakerLayer::new()
 ///     .failure_if(|error| error.is_retryable() || error.kind() == ErrorKind::Tool);

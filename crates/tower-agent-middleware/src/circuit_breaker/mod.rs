@@ -28,8 +28,8 @@
 //!
 //! use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
 //! use tower_agent_middleware::fallback::Fallback;
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, BoxError, Error, ErrorKind};
+//! use tower_agent_test::{ScriptedModel, Turn};
 //! use tower_layer::Layer;
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]

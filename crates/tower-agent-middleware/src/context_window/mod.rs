@@ -18,9 +18,9 @@
 //! Only the request is shortened: the transcript, checkpoints and sessions keep every message.
 //!
 //! ```
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, BoxError};
 //! use tower_agent_middleware::context_window::ContextWindow;
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), BoxError> {
@@ -53,9 +53,9 @@
 //! again that was left out. What it finds is put into the request, and is in the conversation once.
 //!
 //! ```
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, BoxError};
 //! use tower_agent_middleware::context_window::ContextWindow;
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # fn main() -> Result<(), BoxError> {
 //! # let model = ScriptedModel::new([Turn::from_text("Hello.")]);

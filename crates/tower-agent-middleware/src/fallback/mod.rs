@@ -29,9 +29,9 @@
 //!
 //! ```
 //! use tower_agent_middleware::fallback::{Fallback, ModelsFailed};
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, BoxError, Error, ErrorKind};
 //! use tower_agent::callback::before_model;
+//! use tower_agent_test::{ScriptedModel, Turn};
 //! use tower_layer::Layer;
 //!
 //! # #[tokio::main(flavor = "current_thread")]

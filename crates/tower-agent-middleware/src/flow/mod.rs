@@ -21,9 +21,9 @@
 //!
 //! ```
 //! use serde_json::{Value, json};
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, BoxError, Tool};
 //! use tower_agent_middleware::flow::{Flow, ToolFlow};
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), BoxError> {
@@ -348,9 +348,9 @@ impl Flow {
     /// use schemars::JsonSchema;
     /// use serde::Deserialize;
     /// use serde_json::{Value, json};
-    /// use tower_agent::testing::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, BoxError, Tool};
     /// use tower_agent_middleware::flow::{Flow, ToolFlow};
+    /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// #[derive(Deserialize, JsonSchema)]
     /// struct Bill {

@@ -27,10 +27,10 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, BoxError, Error, ErrorKind};
 //! use tower_agent_middleware::pool::Pool;
 //! use tower_agent_middleware::retry::CallRetryLayer;
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), BoxError> {

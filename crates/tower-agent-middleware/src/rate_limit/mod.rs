@@ -39,9 +39,9 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, BoxError, Usage};
 //! use tower_agent_middleware::rate_limit::{Exhausted, RateLimitLayer, LimitedResource};
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), BoxError> {

@@ -84,7 +84,7 @@ impl CallRetryLayer {
     /// # use std::sync::atomic::{AtomicU32, Ordering};
     ///
     /// use tower_agent_middleware::retry::CallRetryLayer;
-    /// # use tower_agent::testing::{ScriptedModel, Turn};
+    /// # use tower_agent_test::{ScriptedModel, Turn};
     /// use tower_agent::{Agent, Effect, Tool};
     ///
     /// # static CALLS: AtomicU32 = AtomicU32::new(0);

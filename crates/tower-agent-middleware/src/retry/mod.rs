@@ -32,8 +32,8 @@
 //!
 //! ```
 //! use tower_agent_middleware::retry::CallRetryLayer;
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, BoxError, Error, ErrorKind};
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), BoxError> {

@@ -10,9 +10,9 @@
 //! provider can read goes back to it. Each sub-agent has a route of its own.
 //!
 //! ```
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, BoxError, ModelRequest};
 //! use tower_agent_middleware::router::Router;
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), BoxError> {

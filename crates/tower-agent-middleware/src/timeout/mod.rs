@@ -26,8 +26,8 @@
 //! use std::time::Duration;
 //!
 //! use tower_agent_middleware::timeout::CallTimeoutLayer;
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, BoxError, Tool};
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), BoxError> {

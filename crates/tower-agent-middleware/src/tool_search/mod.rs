@@ -14,9 +14,9 @@
 //!
 //! ```
 //! use serde_json::json;
-//! use tower_agent::testing::{ScriptedModel, Turn};
 //! use tower_agent::{Agent, BoxError, Tool};
 //! use tower_agent_middleware::tool_search::ToolSearch;
+//! use tower_agent_test::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), BoxError> {

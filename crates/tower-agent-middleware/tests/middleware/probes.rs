@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use test_support::wrappers::wrappers;
 use tower_agent::callback::{LayerInner, after_agent, before_model};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, Error, ErrorKind, Message, ModelRequest, Result, RunContext, Tool, Usage,
 };
@@ -29,6 +28,7 @@ use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::router::Router;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
 use tower_agent_middleware::tool_search::ToolSearch;
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::layer_fn;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -7,12 +7,12 @@ use serde_json::json;
 use tower::ServiceBuilder;
 use tower_agent::callback::on_model_error;
 use tower_agent::model::ModelTarget;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, Effect, Error, ErrorKind, ModelRequest, Recovery, Tool, Usage,
 };
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::received::{Look, of_event};
 use crate::world::World;

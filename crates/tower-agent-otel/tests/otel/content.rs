@@ -1,12 +1,12 @@
 //! Content: none by default, and what redaction lets through.
 
 use serde_json::{Value, json};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentResponse, Error, ErrorKind, Message, Settings, Tool,
 };
 use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_otel::OpenTelemetry;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::received::{Data, Look, of_log};
 use crate::world::World;

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceBuilder, ServiceExt};
 use tower_agent::message::Metadata;
 use tower_agent::model::{ModelTarget, ReasoningEffort, ResponseFormat};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Message, ModelRequest, ModelResponse, Settings, Tool, Usage,
 };
 use tower_agent_conversations::{ConversationKey, MemoryConversations, SessionLayer};
 use tower_agent_middleware::fallback::Fallback;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::received::Look;
 use crate::registry;

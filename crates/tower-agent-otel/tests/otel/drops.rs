@@ -8,8 +8,8 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::trace::pending_once;
 use tower_agent::callback::{on_model_error, wrap_model};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, Recovery, RunStream, Tool};
+use tower_agent_test::{ScriptedModel, Turn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 

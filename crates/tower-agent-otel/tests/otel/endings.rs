@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 use tower_agent::callback::{before_model, before_tool};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, CancellationToken, Error, ErrorKind, Interrupt, ModelResponse,
     Resolution, Tool, ToolResponse,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::received::{Look, Spans, of_log};
 use crate::structure::echo;

@@ -1,9 +1,9 @@
 //! Decisions of the guard of the flow of data, and what is hidden from a model.
 
 use serde_json::{Value, json};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Effect, Tool};
 use tower_agent_middleware::flow::{Flow, Hide, ToolFlow};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::received::{Data, Look};
 use crate::world::World;

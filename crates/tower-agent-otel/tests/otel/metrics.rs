@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_agent::callback::{Bundle, after_model, before_model, on_model_error, wrap_model};
 use tower_agent::stream::{Delta, EventKind};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, BoxError, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery,
     Tool, ToolResponse, Usage,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::received::{Look, Metrics};
 use crate::structure::echo;

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use test_support::process::{Process, is_installed};
 use tower_agent::callback::on_model_error;
 use tower_agent::model::ModelTarget;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, ModelRequest, Recovery, Tool, Usage};
 use tower_agent_otel::OpenTelemetry;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world;
 

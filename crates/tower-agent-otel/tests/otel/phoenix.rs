@@ -9,10 +9,10 @@ use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use serde_json::{Value, json};
 use test_support::process::{Process, is_installed};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Checkpoint, Resolution, Tool, Usage};
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_otel::OpenTelemetry;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world;
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt;
 use tower_agent::callback::{Callback, before_model};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent, Error, ErrorKind, ModelRequest, ModelResponse, Request, Result};
+use tower_agent_test::{ScriptedModel, Turn};
 use tracing::{Instrument, info, info_span};
 
 use crate::conventions::at;

@@ -7,10 +7,10 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tower_agent::message::ToolCall;
 use tower_agent::stream::Delta;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Error, ModelRequest, ModelResponse, Role, Tool, Usage};
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::Durable;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::received::{Data, Look};
 use crate::receiver::Receiver;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tower_agent::context::ConversationId;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Request, State, Tool, ToolRequest};
+use tower_agent_test::{ScriptedModel, Turn};
 use tracing::{info, info_span};
 
 use crate::received::{Look, Spans};

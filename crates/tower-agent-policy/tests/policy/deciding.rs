@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use test_support::log::Log;
 use tower_agent::callback::{Bundle, before_tool};
 use tower_agent::message::{Arguments, ToolCall};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, ModelResponse, Request, ToolRequest};
 use tower_agent_policy::Rulebook;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{ANN, SAM, answered, asked_by, builder, calling, refund, rulebook, run, tools};
 

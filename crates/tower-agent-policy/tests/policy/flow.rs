@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use test_support::log::Log;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Effect, Tool};
 use tower_agent_middleware::flow::{Flow, Hide, ToolFlow};
 use tower_agent_policy::Rulebook;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{ANN, Seen, asked_by, builder, run};
 

@@ -11,7 +11,6 @@ use test_support::log::Log;
 use tower_agent::agent::ToolAnswer;
 use tower_agent::callback::{before_tool, on_tool_error, wrap_tool};
 use tower_agent::stream::{EventKind, Observations};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, AgentRequest, BoxError, Effect, EndReason, Error, ErrorKind, Message, Recovery, Request,
@@ -28,6 +27,7 @@ use tower_agent_middleware::hedge::HedgeLayer;
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::tool_search::ToolSearch;
 use tower_agent_policy::{Principal, Rulebook};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{ANN, SCHEMA, Seen, answered, asked_by, decided, declarations, listen, run};
 

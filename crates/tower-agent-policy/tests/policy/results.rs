@@ -4,11 +4,11 @@ use serde_json::json;
 use test_support::log::Log;
 use tower_agent::agent::ToolAnswer;
 use tower_agent::callback::{after_tool, before_tool, wrap_tool};
-use tower_agent::testing::ScriptedModel;
 use tower_agent::{
     Action, Agent, AgentBuilder, BoxError, Effect, Json, Message, Tool, ToolRequest, ToolResponse,
 };
 use tower_agent_policy::{Rulebook, RulebookBuilder};
+use tower_agent_test::ScriptedModel;
 
 use crate::world::{ANN, SAM, asked_by, builder, calling, run};
 

@@ -6,9 +6,9 @@ use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use test_support::log::Log;
-use tower_agent::testing::ScriptedModel;
 use tower_agent::{Agent, AgentRequest};
 use tower_agent_otel::OpenTelemetry;
+use tower_agent_test::ScriptedModel;
 use tracing_subscriber::prelude::*;
 
 use crate::world::{ANN, answered, asked_by, calling, refund, rulebook, run, tools};

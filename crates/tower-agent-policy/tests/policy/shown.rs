@@ -2,10 +2,10 @@
 
 use serde_json::json;
 use test_support::log::Log;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, ModelRequest, Tool};
 use tower_agent_middleware::tool_search::ToolSearch;
 use tower_agent_policy::Rulebook;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{ANN, SAM, User, asked_by, builder, calling, refund, rulebook, run, tools};
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use test_support::log::Log;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError};
 use tower_agent_policy::{EntitySource, Loaded, Principal, Rulebook};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{ANN, SAM, Seen, asked_by, builder, calling, refund, run, tools};
 

@@ -9,7 +9,6 @@ use serde_json::json;
 use test_support::log::Log;
 use test_support::property::{cases, sample};
 use tower_agent::callback::{Bundle, after_tool, before_tool, on_tool_error, wrap_tool};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, BoxError, Effect, ErrorKind, Recovery, Request, Tool, ToolRequest,
     ToolResponse,
@@ -21,6 +20,7 @@ use tower_agent_middleware::loop_guard::LoopGuard;
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
 use tower_agent_policy::{Principal, Rulebook};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{ANN, SCHEMA, answered, asked_by, declarations, run};
 

@@ -3,8 +3,6 @@
 use serde_json::{Value, json};
 use test_support::log::Log;
 use tower_agent::message::{Arguments, ToolCall};
-use tower_agent::testing::recording::Recording;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, AgentRequest, BoxError, Effect, ModelResponse, Request, Tool, ToolRequest, ToolResponse,
@@ -12,6 +10,8 @@ use tower_agent::{
 use tower_agent_durable::Sqlite;
 use tower_agent_durable::journal::Durable;
 use tower_agent_policy::{Case, Principal, RefusalReason};
+use tower_agent_test::recording::Recording;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::world::{ANN, SAM, asked_by, builder, calling, refund, rulebook, run, tools};
 

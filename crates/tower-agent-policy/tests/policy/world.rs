@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use test_support::log::Log;
 use tower_agent::callback::Bundle;
 use tower_agent::stream::{EventKind, Observations, observer};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Checkpoint, Effect, Error, Message, Resolution, Tool,
 };
 use tower_agent_policy::{Principal, Rulebook, RulebookBuilder};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// Who a run is for: the server's word.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use super::outcome::Outcome;
 use super::text::body;
 use crate::transport::RequestBody;
 use tower_agent::error::Error;
-use tower_agent::testing::recording::{OpenCall, RecordedCall};
+use tower_agent_test::recording::{OpenCall, RecordedCall};
 
 /// Returns a request as data, without what is hidden.
 pub(super) fn recorded(request: &Request<RequestBody>, hiding: &Hiding) -> RecordedCall {

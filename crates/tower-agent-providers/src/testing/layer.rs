@@ -1,6 +1,6 @@
 use serde_json::Value;
 use tower::Layer;
-use tower_agent::testing::Recording;
+use tower_agent_test::Recording;
 
 use super::scrub::Scrub;
 use super::service::HttpRecorded;

@@ -5,18 +5,18 @@
 //! HttpRecorded<S>:    Service<http::Request<RequestBody>>
 //! ```
 //!
-//! A [`Recording`](tower_agent::testing::Recording) around the HTTP client of a model keeps each
+//! A [`Recording`](tower_agent_test::Recording) around the HTTP client of a model keeps each
 //! response as it came: its status, its headers, and its body in the pieces in which it arrived. A
 //! replay therefore also tests the protocol, where a recording of model calls does not.
 //!
 //! ```
 //! # #[cfg(all(feature = "http-client", feature = "openai"))] {
-//! use tower_agent::testing::{Recording, RecordingError};
 //! use tower_agent::{Agent, BoxError};
 //! use tower_agent_providers::openai::OpenAi;
 //! use tower_agent_providers::testing::HttpRecordingLayer;
 //! use tower_agent_providers::HttpClient;
 //! use tower::Layer;
+//! use tower_agent_test::{Recording, RecordingError};
 //!
 //! async fn the_sky_is_blue() -> Result<(), BoxError> {
 //!     let path = "tests/recordings/the_sky_is_blue.json";
@@ -37,7 +37,7 @@
 //!
 //! Calls are matched by their method, path, query and body, and not by their host and headers. A
 //! body that differs fails with the first difference, as
-//! [recordings](tower_agent::testing::recording) of other calls do. A server that gives tool calls
+//! [recordings](tower_agent_test::recording) of other calls do. A server that gives tool calls
 //! no ids has them numbered by the run: for a stream of such a server, set the [run's
 //! id](tower_agent::AgentRequest::with_run_id).
 //!

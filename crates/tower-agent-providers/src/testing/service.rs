@@ -15,8 +15,8 @@ use super::hiding::Hiding;
 use super::scrub::Scrub;
 use crate::transport::{RequestBody, failed};
 use tower_agent::error::{BoxError, Error, Result};
-use tower_agent::testing::Recording;
-use tower_agent::testing::recording::CallStart;
+use tower_agent_test::Recording;
+use tower_agent_test::recording::CallStart;
 
 /// An HTTP service that records its calls, or answers them from a recording; created by
 /// [`HttpRecordingLayer`](super::HttpRecordingLayer).

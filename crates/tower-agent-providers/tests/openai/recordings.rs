@@ -8,12 +8,12 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tower_agent::testing::{Recording, RecordingError};
 use tower_agent::{Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Tool};
 use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_providers::openai::{Chat, OpenAi};
 use tower_agent_providers::testing::{HttpRecorded, HttpRecordingLayer};
 use tower_agent_providers::{HttpClient, HttpModelBuilder, RequestBody};
+use tower_agent_test::{Recording, RecordingError};
 use tower_layer::Layer;
 
 use crate::server::{

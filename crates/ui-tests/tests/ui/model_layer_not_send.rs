@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use tower::{Layer, Service};
-use tower_agent::testing::ScriptedModel;
+use tower_agent_test::ScriptedModel;
 use tower_agent::{Agent, ModelRequest};
 
 struct CountLayer;

@@ -5,9 +5,9 @@ use std::time::Instant;
 use serde_json::json;
 use tower::{Layer, ServiceExt};
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Callbacks, Message, ModelRequest, Part, Role};
 use tower_agent_middleware::context_window::ContextWindow;
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// Returns what a model is sent of these messages.
 async fn sent(window: &ContextWindow, messages: &[Message]) -> Vec<Message> {

@@ -10,12 +10,12 @@ use tower_agent::compat::Semantics;
 use tower_agent::error::ResolutionOutcome;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::Delta;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, Error, ErrorKind, Interrupt, Message, ModelRequest,
     ModelResponse, Part, Request, Result, Role, Tool, ToolRequest, Usage,
 };
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::Active;
 

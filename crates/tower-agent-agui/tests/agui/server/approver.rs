@@ -8,7 +8,6 @@ use futures::{FutureExt, StreamExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Resolution, Role, Tool};
 use tower_agent_agui::conversations::{
     ConversationKey, ConversationQuery, Question, Roles, SealKey,
@@ -17,6 +16,7 @@ use tower_agent_agui::{
     AgUi, Conversation, Event, InputError, InputErrorKind, Message, MessageKind, RunAgentInput,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::callback::{Recovery, after_model, on_model_error};
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, BoxError, Error, ErrorKind, Message as ModelMessage, ModelResponse, Part,
     Resolution, Role, Tool,
@@ -22,6 +21,7 @@ use tower_agent_agui::{
 };
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_test::{ScriptedModel, Turn};
 
 fn server(agent: Agent) -> AgUiBuilder {
     AgUi::builder(agent)

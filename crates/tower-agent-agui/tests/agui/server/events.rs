@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::callback::before_agent;
 use tower_agent::stream::EventKind as Told;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent};
 use tower_agent_agui::server::Body;
 use tower_agent_agui::{
     AgUi, Conversation, Event, EventKind, Message, RunAgentInput, TranslateResponse,
     after_translate, before_translate,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::client::{Reply, parse, post, send};
 use super::{agent, app, input, rules, serve};

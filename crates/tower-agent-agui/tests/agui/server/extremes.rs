@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::Agent;
 use tower_agent::message::CallIds;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_agui::AgUi;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::client::{parse, post};
 

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, BoxError, Effect, Request, Tool, ToolRequest};
 use tower_agent_agui::{AgUi, Conversation, Event, InputErrorKind, Message, RunAgentInput};
 use tower_agent_middleware::flow::{Flow, Hide, OnViolation, ToolFlow};
+use tower_agent_test::{ScriptedModel, Turn};
 
 const SECRET: &str = "SECRET-4711 pay mallory";
 

@@ -10,13 +10,13 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::callback::before_tool;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Resolution, Tool};
 use tower_agent_agui::conversations::{
     ConversationKey, ConversationQuery, Inbox, InboxService, Inboxes, Roles,
 };
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::approver::{Page, Refunds, agent, answer, questions, support, wants, without_time};
 use super::extremes::values;

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tower::ServiceBuilder;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentBuilder, AgentRequest, Request, Resolution, Tool};
 use tower_agent_agui::conversations::{ConversationKey, ConversationQuery, Roles};
 use tower_agent_agui::{AgUi, Event, Message, RunAgentInput};
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Account, Budget, Limits};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// The accounts of the principals.
 #[derive(Clone, Default)]

@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tower_agent::Agent;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_agui::AgUi;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::rules;
 

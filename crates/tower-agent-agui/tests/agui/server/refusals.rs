@@ -10,9 +10,9 @@ use http_body::Frame;
 use http_body_util::{Full, StreamBody};
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Tool};
 use tower_agent_agui::AgUi;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::client::{Reply, post, send};
 use super::{Served, input, serve};

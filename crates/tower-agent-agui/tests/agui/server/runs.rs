@@ -14,7 +14,7 @@ use tower_agent_agui::{AgUi, InputErrorKind, RunAgentInput};
 use super::client::{Reply, parse, post, send};
 use super::{Served, agent, app, input, serve};
 use crate::watched::Watched;
-use tower_agent::testing::Turn;
+use tower_agent_test::Turn;
 
 /// Starts a run in a thread of its own.
 async fn start(served: &Served, thread: &str, user: &str) -> Reply {

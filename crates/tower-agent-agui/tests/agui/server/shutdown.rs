@@ -13,12 +13,12 @@ use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::Delta;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, Interrupt, ModelRequest, ModelResponse, Role, Tool};
 use tower_agent_agui::conversations::{ConversationKey, MemoryConversations, SealKey, Thread};
 use tower_agent_agui::{
     AgUi, AgUiRun, InputErrorKind, RunAgentInput, TranslateRequest, TranslateResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::client::{parse, post, send};
 use super::{Served, agent, app, input, rules, serve};

@@ -7,12 +7,12 @@ use serde_json::json;
 use tower::ServiceBuilder;
 use tower_agent::callback::Outcome;
 use tower_agent::stream::{self, EventKind as Told};
-use tower_agent::testing::{ProbeLayer, RecordLayer, Turn};
 use tower_agent::{Action, Agent, Callback, Error, ErrorKind, Recovery, Result};
 use tower_agent_agui::{
     AgUi, Event, EventKind, TranslateRequest, TranslateResponse, after_translate, before_translate,
     on_translate_error, wrap_translate,
 };
+use tower_agent_test::{ProbeLayer, RecordLayer, Turn};
 
 use super::{
     content, customs, error, greeter, in_step, input, names, presets, run, says, text, wire,
@@ -442,7 +442,7 @@ fn a_failed_translation_may_be_tried_again_or_answered() {
 fn callbacks_that_only_look_change_nothing() {
     for (preset, band, semantics) in presets() {
         let agent = || {
-            let model = tower_agent::testing::ScriptedModel::new([
+            let model = tower_agent_test::ScriptedModel::new([
                 Turn::tool("echo", json!("one")).and_tool("echo", json!("two")),
                 Turn::from_text("done"),
             ]);

@@ -5,7 +5,6 @@ use serde_json::json;
 use tower_agent::callback::before_tool;
 use tower_agent::model::FinishReason;
 use tower_agent::stream::EventKind as Told;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, BoxError, Error, ErrorKind, Interrupt, ModelResponse, Recovery, Result, Tool,
     Usage,
@@ -14,6 +13,7 @@ use tower_agent_agui::{
     AgUi, AgUiBuilder, Event, TranslateRequest, TranslateResponse, after_translate,
     before_translate, on_translate_error, wrap_translate,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{customs, error, input, names, open, presets, run, text};
 use crate::watched::Watched;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tower_agent::callback::{before_model, before_tool, on_tool_error};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentBuilder, Error, ErrorKind, Interrupt, Recovery, Tool, ToolResponse};
 use tower_agent_agui::{AgUi, Conversation, Event, Message, RunAgentInput, before_translate};
+use tower_agent_test::{ScriptedModel, Turn};
 use tracing::subscriber::set_default;
 
 use super::table::asks;

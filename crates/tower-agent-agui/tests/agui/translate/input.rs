@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::callback::{before_agent, before_model};
 use tower_agent::error::ResolutionOutcome;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Action, Agent, Interrupt, ModelRequest, Part, Request, Role, Tool, ToolRequest};
 use tower_agent_agui::{
     AgUi, Content, ContentPart, Context, Conversation, Event, EventKind, Message, PartSource,
     ResumeEntry, RunAgentInput, RunOutcome, before_translate,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{customs, input, names, run};
 

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use tower_agent::Agent;
 use tower_agent::agent::AgentService;
 use tower_agent::compat::{CallbackSemantics, Semantics};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent_agui::{
     AgUi, AgUiBuilder, AgUiRun, Event, EventKind, Message, RunAgentInput, RunError,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::rules;
 

@@ -48,8 +48,8 @@ fn a_terminal_that_is_dropped_is_sent() {
 
 #[test]
 fn the_end_of_a_run_that_failed_is_sent_as_that() {
-    use tower_agent::testing::Turn;
     use tower_agent::{Error, ErrorKind};
+    use tower_agent_test::Turn;
 
     let turn = Turn::error(Error::new(ErrorKind::Auth, "no key"));
     let server = instead(super::says([turn]), |_| true, []).build();

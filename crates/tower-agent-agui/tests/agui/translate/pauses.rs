@@ -9,13 +9,13 @@ use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tower_agent::compat::Semantics;
 use tower_agent::error::ResolutionOutcome;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, Interrupt, Tool, ToolRequest};
 use tower_agent_agui::{
     AgUi, Conversation, Event, EventKind, Message, MessageKind, ResumeEntry, RunAgentInput,
     RunOutcome, Tool as Declared, after_translate, before_translate,
 };
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{input, names, presets, run, started, wire};
 

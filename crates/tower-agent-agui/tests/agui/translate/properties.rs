@@ -13,7 +13,6 @@ use tower_agent::callback::{
 };
 use tower_agent::message::ToolCall;
 use tower_agent::stream::EventKind as Told;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, BoxError, Error, ErrorKind,
     Interrupt, Message, ModelResponse, Part, Recovery, Request, Role, Tool, ToolRequest,
@@ -23,6 +22,7 @@ use tower_agent_agui::{
     AgUiBuilder, Conversation, Event, Message as ShownMessage, MessageKind, RunAgentInput,
     TranslateRequest, TranslateResponse, after_translate, before_translate, wrap_translate,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{open, presets, rules, wire};
 use crate::any::any_event;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tower_agent::callback::{after_model, before_model, before_model_async, on_model_error};
 use tower_agent::stream::EventKind as Told;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, Error, ErrorKind, ModelRequest, ModelResponse, Part, Recovery,
     Request, Role, Tool, ToolRequest, ToolResponse, Usage,
@@ -14,6 +13,7 @@ use tower_agent_agui::{
     AgUi, Conversation, Event, EventKind, Message, MessageKind, RunAgentInput, TranslateResponse,
     before_translate, conversation,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{customs, error, in_step, input, names, open, run, says, wire};
 

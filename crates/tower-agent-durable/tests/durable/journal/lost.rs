@@ -7,7 +7,6 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::store::EndedLeases;
 use tower::{Layer, ServiceExt};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Effect, Error, ErrorKind, Request, Resolution, Tool,
     ToolRequest,
@@ -19,6 +18,7 @@ use tower_agent_conversations::{
 use tower_agent_durable::AgentInbox;
 use tower_agent_durable::journal::{Durable, JournalError, RunInfo, RunQuery, RunStatus};
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::aged::Aged;
 use crate::support::journal_error;

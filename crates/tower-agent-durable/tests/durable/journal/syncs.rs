@@ -1,7 +1,7 @@
 //! How often a durable run waits for the disk.
 
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{AgentRequest, Effect};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::support::server::Server;
 use crate::support::{Count, counting, durable};

@@ -11,10 +11,10 @@ use std::time::Duration;
 use futures::future::{BoxFuture, Either, join_all, select};
 use futures::{FutureExt, poll};
 use tokio::sync::{Notify, Semaphore};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Error, ErrorKind, ModelResponse, Result};
 use tower_agent_durable::Postgres;
 use tower_agent_middleware::rate_limit::RateLimitLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use super::clock::Clock;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tower_agent::testing::ScriptedModel;
 use tower_agent::{Error, ErrorKind, ModelRequest, ModelResponse, Usage};
 use tower_agent_durable::{Postgres, StoreError};
+use tower_agent_test::ScriptedModel;
 use tower_layer::Layer;
 
 use super::clock::Clock;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use futures::future::join_all;
 use tower_agent::model::ModelService;
-use tower_agent::testing::ScriptedModel;
 use tower_agent_durable::Postgres;
 use tower_agent_middleware::rate_limit::RateLimitLayer;
+use tower_agent_test::ScriptedModel;
 use tower_layer::Layer;
 
 use super::clock::Clock;

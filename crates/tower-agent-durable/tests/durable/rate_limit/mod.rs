@@ -11,13 +11,13 @@ use std::time::Duration;
 use tower_agent::gauge::Gauge;
 use tower_agent::message::Metadata;
 use tower_agent::model::ModelService;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, ModelRequest, ModelResponse, Result, RunContext,
     Settings, Usage,
 };
 use tower_agent_durable::Postgres;
 use tower_agent_middleware::rate_limit::{Exhausted, LimitedResource, RateLimitLayer};
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use self::clock::Clock;

@@ -8,7 +8,6 @@ use tower_agent::agent::SavedRequest;
 use tower_agent::callback::{before_agent, before_tool};
 use tower_agent::error::AnswerError;
 use tower_agent::message::{Messages, ToolCall};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Effect, Error, ErrorKind, ModelRequest, ModelResponse,
     Request, Resolution, Settings, State, Tool, ToolRequest,
@@ -18,6 +17,7 @@ use tower_agent_durable::journal::{
     Journal, JournalError, RunInfo, RunKey, RunQuery, RunStatus, StepKind,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::input;
 use crate::support::place::{Database, Place, Seen};

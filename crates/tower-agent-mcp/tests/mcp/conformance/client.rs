@@ -5,7 +5,6 @@ use http_body_util::BodyExt;
 use serde_json::{Map, Value, json};
 use tower::ServiceExt;
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, AgentRequest, BoxError, Interrupt, ModelRequest, ModelResponse, Resolution,
@@ -13,6 +12,7 @@ use tower_agent::{
 use tower_agent_mcp::client::oauth::OAuth;
 use tower_agent_mcp::client::{Lifecycle, McpClient};
 use tower_agent_providers::{HttpClient, RequestBody};
+use tower_agent_test::{ScriptedModel, Turn};
 
 /// Runs against the server at `url`. The suite says the rest in the environment.
 pub(super) async fn run(url: &str) -> Result<(), BoxError> {

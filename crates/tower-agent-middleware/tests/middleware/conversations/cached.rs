@@ -11,7 +11,6 @@ use tower::service_fn;
 use tower_agent::callback::{before_agent, before_tool};
 use tower_agent::context::Names;
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, AgentRequest, Effect, Error, Message, ModelRequest, ModelResponse, Request, Tool,
@@ -19,6 +18,7 @@ use tower_agent::{
 };
 use tower_agent_middleware::flow::{Flow, Label, ToolFlow};
 use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::world::cache;
 use crate::guards::watch::{left, read_events, shown as shown_in};

@@ -20,7 +20,6 @@ use tower::{Service, ServiceBuilder};
 use tower_agent::callback::LayerInner;
 use tower_agent::message::ToolCall;
 use tower_agent::model::ModelService;
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, BoxError, CancellationToken, Effect, Error, ErrorKind,
     Message, ModelRequest, ModelResponse, Part, Request, Role, RunContext, Tool, ToolRequest,
@@ -43,6 +42,7 @@ use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::router::Router;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
 use tower_agent_middleware::tool_search::ToolSearch;
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 use tower_layer::{Layer, layer_fn};
 
 use crate::guard_stacks::case::{

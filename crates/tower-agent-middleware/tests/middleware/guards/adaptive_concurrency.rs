@@ -12,9 +12,9 @@ use tower::service_fn;
 use tower_agent::call::CallKind;
 use tower_agent::message::ToolCall;
 use tower_agent::model::{BoxModel, ModelRequest, ModelResponse, ModelService};
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, AgentBuilder, Error, Request, Result, Role, RunContext, Tool};
 use tower_agent_middleware::adaptive_concurrency::AdaptiveConcurrencyLayer;
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use super::mock::{Mock, refused, timed};

@@ -12,12 +12,12 @@ use tower_agent::compat::Semantics;
 use tower_agent::error::Answerer;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Callbacks, Effect, EndReason, Error, ErrorKind, Message,
     ModelResponse, Part, Resolution, Role, Tool, ToolRequest,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use crate::guards::{assert_answered, names, results, saved, to_open};

@@ -18,13 +18,13 @@ use serde_json::json;
 use tower::ServiceExt;
 use tower_agent::callback::{after_agent, wrap_model};
 use tower_agent::model::BoxModel;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, BoxError, Callbacks, Error, ErrorKind, ModelRequest, ModelResponse, Request, Usage,
 };
 use tower_agent_middleware::budget::{Account, Budget, Exceeded, Limit, Limits, Spent};
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use test_support::log::Log;

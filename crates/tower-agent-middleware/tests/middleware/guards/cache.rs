@@ -15,7 +15,6 @@ use tower_agent::call::Origin;
 use tower_agent::message::Metadata;
 use tower_agent::model::{FinishReason, ModelService};
 use tower_agent::stream::{Delta, Event, EventKind, channel};
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, CancellationToken, Effect, Error, ErrorKind, Message, ModelRequest,
     ModelResponse, Part, Result, RunContext, Tool, Usage,
@@ -23,6 +22,7 @@ use tower_agent::{
 use tower_agent_middleware::budget::{Account, Budget, Limits};
 use tower_agent_middleware::cache::CacheLayer;
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use super::watch::{busy, left, read};

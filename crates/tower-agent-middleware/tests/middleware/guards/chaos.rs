@@ -9,7 +9,6 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_agent::model::ModelService;
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, Effect, Error, ErrorKind, ModelRequest, ModelResponse, Tool, ToolRequest, ToolResponse,
 };
@@ -18,6 +17,7 @@ use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
 use tower_agent_middleware::rate_limit::RateLimitLayer;
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use super::watch::{busy, left, read};

@@ -12,7 +12,6 @@ use tokio::time::{Instant, advance};
 use tower::{Service, ServiceExt, service_fn};
 use tower_agent::error::BoxError;
 use tower_agent::model::{BoxModel, ModelService};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Error, ErrorKind, Interrupt, ModelRequest, ModelResponse,
     Request, RunContext, Tool,
@@ -22,6 +21,7 @@ use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::rate_limit::{Exhausted, RateLimitLayer};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use super::results;

@@ -14,13 +14,13 @@ use test_support::property::{cases, sample};
 use tower::{Layer, ServiceExt};
 use tower_agent::callback::{Bundle, before_model};
 use tower_agent::message::{Messages, ToolCall, ToolResult};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Callbacks, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part,
     Request, Resolution, Role, Tool,
 };
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::context_window::ContextWindow;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{assert_answered, ids, saved};
 

@@ -1,10 +1,10 @@
 //! Tools in whose place a model answers.
 
 use serde_json::json;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, Usage};
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::emulate::Emulate;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::guards::results;
 use test_support::log::Log;

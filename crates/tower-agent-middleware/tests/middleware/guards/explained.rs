@@ -1,9 +1,9 @@
 //! What `explain` shows of guards that have several parts.
 
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Tool};
 use tower_agent_middleware::flow::Flow;
 use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_test::{ScriptedModel, Turn};
 
 #[test]
 fn each_part_of_a_guard_has_a_name_of_its_own() {

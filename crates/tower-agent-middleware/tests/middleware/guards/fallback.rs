@@ -12,7 +12,6 @@ use tower_agent::agent::AtNoAnswer;
 use tower_agent::callback::before_model;
 use tower_agent::message::NoAnswer;
 use tower_agent::model::FinishReason;
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, CancellationToken, EndReason, Error, ErrorKind, Interrupt, Message,
     ModelRequest, ModelResponse, Request, Settings, Usage,
@@ -20,6 +19,7 @@ use tower_agent::{
 use tower_agent_middleware::fallback::{Fallback, ModelsFailed};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use super::watch::{busy, read};

@@ -11,7 +11,6 @@ use tokio::time::{sleep, timeout};
 use tower::service_fn;
 use tower_agent::model::{BoxModel, ModelService, ServerTool};
 use tower_agent::stream::{self, Delta, Event, EventKind};
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, Callbacks, Error, ErrorKind, ModelRequest, ModelResponse, Result, Settings, Usage,
 };
@@ -21,6 +20,7 @@ use tower_agent_middleware::pool::Pool;
 use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use super::mock::{Mock, percentile, refused, timed};

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tower_agent::model::ModelService;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Error, ErrorKind, ModelRequest, Result, RunContext};
 use tower_agent_middleware::adaptive_concurrency::AdaptiveConcurrencyLayer;
 use tower_agent_middleware::cache::CacheLayer;
 use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
 use tower_agent_middleware::rate_limit::RateLimitLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use test_support::call;

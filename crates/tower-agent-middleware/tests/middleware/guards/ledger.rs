@@ -11,7 +11,6 @@ use tower_agent::call::{AttemptEnd, Attempted, Attempts};
 use tower_agent::callback::{Action, Callback, Outcome, after_model, before_model};
 use tower_agent::model::ModelService;
 use tower_agent::stream::{Delta, EventKind, NextAttempt, Piece};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Message, ModelRequest, ModelResponse, Request, Result,
     Usage,
@@ -20,6 +19,7 @@ use tower_agent_middleware::budget::{Account, Budget, Limits, ModelPrice, PriceT
 use tower_agent_middleware::context_window::ContextWindow;
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 fn account() -> Account {

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use tower_agent::message::ToolCall;
 use tower_agent::model::ToolChoice;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, ErrorKind, Message, ModelRequest, ModelResponse, Role, Tool,
 };
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::loop_guard::LoopGuard;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{ids, saved};
 

@@ -11,13 +11,13 @@ use tower::service_fn;
 use tower_agent::agent::AtNoAnswer;
 use tower_agent::message::{FinishReason, NoAnswer};
 use tower_agent::model::BoxModel;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentResponse, EndReason, Error, ErrorKind, ModelRequest, ModelResponse, Result, Usage,
 };
 use tower_agent_middleware::hedge::HedgeLayer;
 use tower_agent_middleware::pool::Pool;
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::watch::{busy, ms};
 

@@ -12,7 +12,6 @@ use test_support::log::Log;
 use tower::{ServiceBuilder, service_fn};
 use tower_agent::callback::{after_model, after_tool, before_model};
 use tower_agent::model::ModelService;
-use tower_agent::testing::{RecordLayer, ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentResponse, Effect, ErrorKind, Message, ModelRequest, ModelResponse, Tool,
     ToolResponse,
@@ -29,6 +28,7 @@ use tower_agent_middleware::rate_limit::RateLimitLayer;
 use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_agent_test::{RecordLayer, ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use super::watch::busy;

@@ -18,12 +18,12 @@ use tower::steer::Steer;
 use tower::util::rng::HasherRng;
 use tower_agent::model::{BoxModel, ModelService};
 use tower_agent::stream::{self, EventKind};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, ModelRequest, ModelResponse, Result, Tool};
 use tower_agent_middleware::circuit_breaker::CircuitBreakerLayer;
 use tower_agent_middleware::pool::Pool;
 use tower_agent_middleware::rate_limit::RateLimitLayer;
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use super::mock::{Mock, percentile, refused, timed};

@@ -4,12 +4,12 @@ mod teams;
 
 use serde_json::{Value, json};
 use tower_agent::callback::{after_tool, before_agent, before_tool, wrap_tool};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Checkpoint, Error, Interrupt, Message, Request, Resolution,
     Tool, ToolRequest, ToolResponse,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::guards::{assert_answered, names, results, saved, to_open};
 use test_support::log::Log;

@@ -8,7 +8,6 @@ use futures::future::join_all;
 use serde_json::json;
 use tower_agent::context::ConversationId;
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelRequest, ModelResponse,
     Part, Request, Resolution, Role, Tool,
@@ -17,6 +16,7 @@ use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::router::{Router, UnknownRoute};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::saved;
 use super::watch::busy;

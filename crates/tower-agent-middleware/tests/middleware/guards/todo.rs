@@ -1,9 +1,9 @@
 //! The list of steps.
 
 use serde_json::{Value, json};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest};
 use tower_agent_middleware::todo::{KEY, todo_list};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::guards::results;
 

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use tower::service_fn;
 use tower_agent::callback::before_model;
 use tower_agent::model::ToolChoice;
-use tower_agent::testing::{ScriptedModel, StablePrefixLayer, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, AgentBuilder, AgentRequest, Error, ModelRequest, Resolution, Settings, Tool,
@@ -15,6 +14,7 @@ use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::cache::CacheLayer;
 use tower_agent_middleware::flow::{Flow, Hide, ToolFlow};
 use tower_agent_middleware::tool_search::ToolSearch;
+use tower_agent_test::{ScriptedModel, StablePrefixLayer, Turn};
 use tower_layer::Layer;
 
 use super::{ids, results, saved};

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use futures::StreamExt;
 use tower::Layer;
-use tower_agent::testing::{Recording, RecordingError, Trajectory};
 use tower_agent::{Agent, AgentBuilder, AgentRequest, AgentResponse, Tool};
 use tower_agent_providers::testing::HttpRecordingLayer;
+use tower_agent_test::{Recording, RecordingError, Trajectory};
 
 use super::*;
 

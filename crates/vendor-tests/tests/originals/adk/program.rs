@@ -12,13 +12,13 @@ use tower_agent::callback::{
 use tower_agent::compat::Semantics;
 use tower_agent::error::ResolutionOutcome;
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentResponse, Callbacks, Error, ErrorKind, Interrupt, Message,
     ModelResponse, Part, Recovery, Request, Result, Role, RunContext, Tool, ToolRequest,
     ToolResponse,
 };
 use tower_agent_middleware::approval::Approval;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::Plugin;
 use super::seen::Asked;

@@ -15,12 +15,12 @@ use tower_agent::callback::{after_model, before_model, before_tool, on_model_err
 use tower_agent::message::Metadata;
 use tower_agent::model::BoxModel;
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, BoxError, Callbacks, Error, ErrorKind, Interrupt, Message, ModelRequest,
     ModelResponse, Recovery, Usage,
 };
 use tower_agent_middleware::budget::{Account, Budget, Limit, Limits, Spent};
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use super::{charged, exceeded, tokens};

@@ -11,7 +11,6 @@ use tower::{ServiceBuilder, service_fn};
 use tower_agent::callback::{Bundle, after_model, before_model, wrap_model, wrap_tool};
 use tower_agent::model::ModelService;
 use tower_agent::stream::{Delta, EventKind, Piece};
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentRequest, BoxError, CancellationToken, Error, ErrorKind, ModelRequest,
     ModelResponse, Result, Tool, Usage,
@@ -20,6 +19,7 @@ use tower_agent_middleware::budget::{Account, Budget, Limits, Spent};
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 
 /// Of the eight bytes of [`PROMPT`].
 const PROMPT_TOKENS: u64 = 2;

@@ -6,11 +6,11 @@ use serde_json::json;
 use tower_agent::callback::wrap_model;
 use tower_agent::compat::Semantics;
 use tower_agent::model::ToolChoice;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentBuilder, EndReason, Error, ErrorKind, ModelRequest, Settings, Usage,
 };
 use tower_agent_middleware::budget::{Account, Budget, Limit, Limits, OnExceeding};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{busy, exceeded};
 use crate::guards::{assert_answered, results};

@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures::StreamExt;
 use serde_json::json;
 use test_support::log::Log;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, ErrorKind, Resolution, Tool, Usage};
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::budget::{Account, Budget, Limit, Limits};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{busy, exceeded};
 use crate::guards::{ids, results, saved};

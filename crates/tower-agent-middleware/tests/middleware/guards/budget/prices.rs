@@ -3,11 +3,11 @@
 use tower::ServiceExt;
 use tower_agent::message::Metadata;
 use tower_agent::model::{BoxModel, CacheRetention, PromptCache};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{ErrorKind, ModelRequest, ModelResponse, Usage};
 use tower_agent_middleware::budget::{
     Account, Limits, ModelPrice, PriceTable, UnknownModel, UnknownPrice,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::charged;
 

@@ -10,7 +10,6 @@ use tokio::time::{Instant, advance};
 use tower::service_fn;
 use tower_agent::callback::{before_agent, on_model_error};
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery, Tool, Usage,
 };
@@ -18,6 +17,7 @@ use tower_agent_middleware::budget::{
     Account, Budget, Exceeded, Limit, Limits, OnExceeding, Spent,
 };
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use crate::guards::watch::{busy, ms};

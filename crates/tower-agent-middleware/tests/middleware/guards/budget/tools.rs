@@ -1,10 +1,10 @@
 //! Limits of one tool.
 
 use serde_json::json;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Resolution};
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Account, Budget, Limit, Limits, OnExceeding};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::exceeded;
 use crate::guards::{results, saved, to_open};

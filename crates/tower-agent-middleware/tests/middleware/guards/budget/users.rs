@@ -7,7 +7,6 @@ use futures::StreamExt;
 use futures::future::join_all;
 use serde_json::json;
 use tower_agent::callback::{Bundle, after_model, before_model};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, Error, ErrorKind, Message, ModelRequest,
     ModelResponse, Resolution, Result,
@@ -16,6 +15,7 @@ use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Account, Budget, Limit, Limits};
 use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::exceeded;
 use crate::guards::{ids, saved};

@@ -1,11 +1,11 @@
 //! The tool that shows what was cleared or left out.
 
 use serde_json::{Value, json};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Message, ModelRequest, Resolution, Tool};
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::context_window::ContextWindow;
 use tower_agent_middleware::flow::{Flow, Label, ToolFlow, label_history};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{tokens, total};
 use crate::guards::{ids, results, saved};

@@ -13,7 +13,6 @@ use tower::{Layer, ServiceExt};
 use tower_agent::message::{Messages, ToolCall};
 use tower_agent::model::FinishReason;
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, StablePrefixLayer, Turn};
 use tower_agent::{
     Agent, AgentRequest, Callbacks, Error, ErrorKind, Message, ModelRequest, ModelResponse,
     Request, Resolution, Role, RunContext, Tool, Usage,
@@ -24,6 +23,7 @@ use tower_agent_middleware::flow::{Flow, Label, ToolFlow, label_history};
 use tower_agent_middleware::hedge::HedgeLayer;
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_agent_test::{ScriptedModel, StablePrefixLayer, Turn};
 
 use super::{
     MAX, Step, calls, conversation, is_prefix, parts_sent, payer, reads_and_pays, step, tokens,

@@ -3,9 +3,9 @@
 use serde_json::json;
 use tower_agent::callback::OthersTurns;
 use tower_agent::compat::Semantics;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest};
 use tower_agent_middleware::approval::{Approval, Decision};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::*;
 use crate::guards::{ids, saved};

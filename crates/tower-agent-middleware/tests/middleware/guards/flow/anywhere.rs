@@ -14,13 +14,13 @@ use tower_agent::callback::{
 };
 use tower_agent::compat::Semantics;
 use tower_agent::message::{ToolCall, ToolResult};
-use tower_agent::testing::Turn;
 use tower_agent::tool::{ToolDeclaration, ToolSet};
 use tower_agent::{
     Action, AgentBuilder, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelResponse,
     Part, Recovery, Request, Role, ToolRequest, ToolResponse,
 };
 use tower_agent_middleware::context_window::ContextWindow;
+use tower_agent_test::Turn;
 
 use super::*;
 use test_support::property::{cases, sample};

@@ -45,10 +45,10 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use tower::ServiceBuilder;
 use tower_agent::message::Messages;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentRequest, Message, Resolution};
 use tower_agent_middleware::cache::CacheLayer;
 use tower_agent_middleware::flow::{FlowAnswer, Label, OnViolation, label_history};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::*;
 use crate::guards::{ids, names, saved, to_open};

@@ -5,7 +5,6 @@ use serde_json::json;
 use tower::ServiceBuilder;
 use tower_agent::callback::{before_tool, on_tool_error};
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{AgentRequest, Error, ErrorKind, Recovery, Resolution};
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::budget::{Budget, Limits};
@@ -13,6 +12,7 @@ use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::flow::{FlowAnswer, OnViolation};
 use tower_agent_middleware::redact::{Detector, Redact};
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::*;
 use crate::guards::{names, saved, to_open};

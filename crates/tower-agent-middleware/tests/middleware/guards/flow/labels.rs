@@ -38,7 +38,7 @@ proptest! {
 #[tokio::test]
 async fn a_result_is_as_bad_as_its_worst_part() {
     use serde_json::json;
-    use tower_agent::testing::{ScriptedModel, Turn};
+    use tower_agent_test::{ScriptedModel, Turn};
 
     use super::*;
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use tower_agent::agent::SavedRequest;
 use tower_agent::message::{ToolCall, ToolResult};
-use tower_agent::testing::Turn;
 use tower_agent::{AgentRequest, Checkpoint, Message, Part, Request, Role};
+use tower_agent_test::Turn;
 
 use super::*;
 use crate::guards::saved;

@@ -18,9 +18,9 @@ mod variables;
 mod ways_in;
 
 use serde_json::{Value, json};
-use tower_agent::testing::ScriptedModel;
 use tower_agent::{Agent, AgentBuilder, Effect, ModelRequest, Tool};
 use tower_agent_middleware::flow::{Flow, Hide, Readers, ToolFlow};
+use tower_agent_test::ScriptedModel;
 
 use test_support::log::Log;
 

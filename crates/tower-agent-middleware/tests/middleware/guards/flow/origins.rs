@@ -3,12 +3,12 @@
 use serde_json::json;
 use tower_agent::callback::{after_agent, before_agent, before_model, on_agent_error, wrap_agent};
 use tower_agent::message::{ToolCall, ToolResult};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, AgentBuilder, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelResponse,
     Recovery, Request,
 };
 use tower_agent_middleware::flow::{Label, label_history};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::*;
 use crate::guards::saved;

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 use tower_agent::error::Answerer;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{AgentRequest, AgentResponse, EndReason, Resolution};
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::flow::{FlowAnswer, OnViolation};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::*;
 use crate::guards::{ids, names, results, saved, to_open};

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{AgentRequest, ModelResponse, Request, Resolution};
 use tower_agent_middleware::flow::{FlowAnswer, OnViolation};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::*;
 

@@ -7,10 +7,10 @@ use serde_json::json;
 use tower::layer::util::Identity;
 use tower_agent::callback::{Bundle, wrap_model, wrap_tool};
 use tower_agent::context::{EffectLog, Effects};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, ModelRequest, ModelResponse, Request, ToolRequest, ToolResponse,
 };
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::*;
 

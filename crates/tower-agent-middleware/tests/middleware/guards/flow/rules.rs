@@ -1,9 +1,9 @@
 //! The rules, and what happens when one is broken.
 
 use serde_json::json;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Effect, ErrorKind, Tool};
 use tower_agent_middleware::flow::{Flow, Label, OnViolation, Readers, ToolFlow};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::*;
 

@@ -4,11 +4,11 @@ use serde_json::{Map, json};
 use tower_agent::callback::{before_agent, before_tool};
 use tower_agent::compat::Semantics;
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     AgentRequest, Checkpoint, ModelResponse, Part, Request, Role, State, ToolRequest,
 };
 use tower_agent_middleware::flow::Label;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::*;
 

@@ -3,7 +3,7 @@
 use futures::StreamExt;
 use serde_json::json;
 use tower_agent::AgentRequest;
-use tower_agent::testing::{ScriptedModel, Turn};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::*;
 use crate::guards::saved;

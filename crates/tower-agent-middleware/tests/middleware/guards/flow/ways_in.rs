@@ -7,7 +7,6 @@ use tower_agent::callback::{
 };
 use tower_agent::message::{Messages, ToolCall, ToolResult};
 use tower_agent::model::ServerTool;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Action, AgentBuilder, AgentRequest, Error, ErrorKind, Message, ModelResponse, Part, Recovery,
@@ -17,6 +16,7 @@ use tower_agent_middleware::context_window::ContextWindow;
 use tower_agent_middleware::flow::{Label, label_answer, label_message};
 use tower_agent_middleware::loop_guard::LoopGuard;
 use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::*;
 use crate::guards::saved;

@@ -6,12 +6,12 @@ use std::time::Duration;
 use tower_agent::call::Origin;
 use tower_agent::callback::{after_model, on_model_error};
 use tower_agent::message::Metadata;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentResponse, Error, ErrorKind, Interrupt, ModelResponse, Recovery, Result, Usage,
 };
 use tower_agent_middleware::budget::{Account, Budget, Limits};
 use tower_agent_middleware::guardrail::{Guardrail, OnTrip, Verdict};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use test_support::log::Log;
 

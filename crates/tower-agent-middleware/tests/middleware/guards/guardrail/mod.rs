@@ -14,12 +14,12 @@ use tokio::sync::oneshot;
 use tower::{Layer, ServiceExt};
 use tower_agent::callback::on_model_error;
 use tower_agent::stream::{Event, EventKind};
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentResponse, Error, ErrorKind, Message, ModelRequest, ModelResponse, Recovery,
     Request, Result, RunStream, Tool,
 };
 use tower_agent_middleware::guardrail::{Guardrail, OnTrip, Tripped, Verdict};
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 
 /// Returns whether an event shows a part of an answer, or of a tool.
 fn is_of_answer(event: &Event) -> bool {

@@ -3,9 +3,9 @@
 use serde_json::json;
 use tokio::time::Instant;
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, ErrorKind, ModelRequest, ModelResponse, Result};
 use tower_agent_middleware::guardrail::{Guardrail, OnTrip, Verdict};
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use crate::guards::watch::{busy, count, ms, read_events, shown};

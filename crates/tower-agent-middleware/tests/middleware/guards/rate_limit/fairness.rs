@@ -8,11 +8,11 @@ use futures::FutureExt;
 use tokio::time::{Instant, sleep};
 use tower::service_fn;
 use tower_agent::model::ModelService;
-use tower_agent::testing::ScriptedModel;
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, ModelRequest, ModelResponse, Result, RunContext, Usage,
 };
 use tower_agent_middleware::rate_limit::RateLimitLayer;
+use tower_agent_test::ScriptedModel;
 use tower_layer::Layer;
 
 use super::{MINUTE, SECOND, using};

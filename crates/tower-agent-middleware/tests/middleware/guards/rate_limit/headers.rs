@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{advance, timeout};
 use tower_agent::message::Metadata;
 use tower_agent::model::ModelService;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Error, ErrorKind, ModelResponse, Usage};
 use tower_agent_middleware::rate_limit::{Exhausted, LimitedResource, RateLimitLayer};
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use super::{SECOND, assert_near, reserving, time_of, using};

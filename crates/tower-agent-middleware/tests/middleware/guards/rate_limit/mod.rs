@@ -15,7 +15,6 @@ use tokio::time::{Instant, advance, sleep, timeout};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_agent::error::BoxError;
 use tower_agent::model::ModelService;
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, Error, ErrorKind, Interrupt, Message, ModelRequest, ModelResponse, Request, Settings,
     Tool, Usage,
@@ -24,6 +23,7 @@ use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::rate_limit::{Exhausted, LimitedResource, RateLimitLayer};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use test_support::{call, stream};

@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 use tower_agent::gauge::Gauge;
-use tower_agent::testing::ScriptedModel;
 use tower_agent::{Agent, AgentRequest, Error, ErrorKind, Result, RunContext};
 use tower_agent_middleware::rate_limit::{
     Exhausted, RateChange, RateLimitLayer, RateState, RateStore,
 };
+use tower_agent_test::ScriptedModel;
 use tower_layer::Layer;
 
 use super::{MINUTE, SECOND, assert_near, reserving, time_of, using};

@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tower_agent::message::{Document, MediaSource, Messages, Metadata, ToolCall};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Message, ModelResponse, Part, Resolution, Role, Tool,
     ToolRequest, ToolResponse,
 };
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::redact::{Detector, Redact, UndecidedPlaceholder};
+use tower_agent_test::{ScriptedModel, Turn};
 
 fn guard() -> Redact {
     Redact::new([Detector::email(), Detector::card(), Detector::secret()]).unwrap()

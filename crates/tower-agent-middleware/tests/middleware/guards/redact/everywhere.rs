@@ -17,7 +17,6 @@ use tower_agent::callback::{
 use tower_agent::compat::Semantics;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::{Delta, map_fn};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind,
     Interrupt, Message, ModelResponse, Part, Recovery, Request, Resolution, Result, Role, Tool,
@@ -26,6 +25,7 @@ use tower_agent::{
 use tower_agent_middleware::approval::{Approval, Decision};
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::layer_fn;
 
 /// The text that must not be seen.

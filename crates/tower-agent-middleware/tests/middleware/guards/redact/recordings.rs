@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tower::Layer;
-use tower_agent::testing::{Recording, RecordingError, ScriptedModel, Turn};
 use tower_agent::{Agent, AgentBuilder, AgentRequest, Error, ErrorKind, Result, Tool};
 use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_test::{Recording, RecordingError, ScriptedModel, Turn};
 
 use test_support::runs::WAYS;
 

@@ -8,13 +8,13 @@ use tower_agent::callback::{after_model, before_model};
 use tower_agent::compat::{Hooks, Semantics};
 use tower_agent::message::{Metadata, ToolCall};
 use tower_agent::stream::EventKind;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentRequest, AgentResponse, Checkpoint, Error, ErrorKind,
     Message, ModelRequest, ModelResponse, Resolution, Result, Tool, ToolRequest, ToolResponse,
 };
 use tower_agent_middleware::approval::Approval;
 use tower_agent_middleware::redact::{Detector, Redact, UnknownPlaceholder};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use crate::guards::watch::{count, read_events, shown};
 use test_support::log::Log;

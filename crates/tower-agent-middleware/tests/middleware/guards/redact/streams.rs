@@ -7,12 +7,12 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tower_agent::callback::on_model_error;
 use tower_agent::stream::{Delta, Event, EventKind};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelRequest, ModelResponse,
     Part, Recovery, Role, Tool,
 };
 use tower_agent_middleware::redact::{Detector, Redact};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::Writing;
 use test_support::property::cases;

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use tower_agent::callback::before_model;
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, AgentResponse, EndReason, Interrupt, Message, Request, Resolution};
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{ask, resume, wiper, worker, yes};
 use crate::guards::{assert_answered, names};

@@ -16,13 +16,13 @@ use tower::retry::budget::Budget;
 use tower::util::rng::Rng;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_agent::message::ToolCall;
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, BoxError, Effect, Error, ErrorKind, ModelRequest, ModelResponse, Request, Tool,
     ToolRequest, ToolResponse,
 };
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use super::watch::busy;

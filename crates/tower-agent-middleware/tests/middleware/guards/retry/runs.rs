@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use tower_agent::callback::before_model;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::{Delta, Mapper};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Interrupt, Message, ModelRequest, ModelResponse, Result,
     RunStream,
 };
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use super::Part;

@@ -9,10 +9,10 @@ use tower::{Layer, ServiceExt};
 use tower_agent::callback::before_model;
 use tower_agent::message::ToolCall;
 use tower_agent::stream::{Delta, EventKind, Mapper};
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{Agent, Effect, Error, ErrorKind, Result, Tool, ToolRequest};
 use tower_agent_middleware::fallback::Fallback;
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 
 use crate::guards::watch::{busy, count, ms, read_events, shown};
 use test_support::log::Log;

@@ -19,12 +19,12 @@ use tower_agent::callback::before_model;
 use tower_agent::message::ToolCall;
 use tower_agent::model::ModelService;
 use tower_agent::stream::{Delta, Mapper, channel};
-use tower_agent::testing::{ProbeLayer, ScriptedModel, Turn};
 use tower_agent::{
     Agent, Error, ErrorKind, Interrupt, ModelRequest, ModelResponse, Result, Tool, ToolRequest,
 };
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_agent_test::{ProbeLayer, ScriptedModel, Turn};
 use tower_layer::Layer;
 
 use test_support::{call, stream};

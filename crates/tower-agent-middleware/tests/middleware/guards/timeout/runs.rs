@@ -4,10 +4,10 @@ use futures::StreamExt;
 use serde_json::json;
 use tokio::time::Instant;
 use tower_agent::stream::{Delta, EventKind};
-use tower_agent::testing::{ScriptedModel, Turn};
 use tower_agent::{Agent, Error, ErrorKind, ModelRequest, ModelResponse};
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_agent_test::{ScriptedModel, Turn};
 
 use super::{SECOND, strict};
 use crate::guards::watch::{count, left, ms, read, read_events, shown};

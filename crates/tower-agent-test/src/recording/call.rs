@@ -2,8 +2,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::call::Request;
+use tower_agent::call::Request;
 
 /// A call as data: what it is, and its request.
 ///
@@ -29,7 +28,7 @@ pub struct Site {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The agents and tool calls that contain the call, as
-    /// [`call_path`](crate::RunContext::call_path) names them.
+    /// [`call_path`](tower_agent::RunContext::call_path) names them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
 }

@@ -6,20 +6,20 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 use tower::Service;
+use tower_agent::call::Request;
+use tower_agent::error::{BoxError, Error, Result};
 use tower_layer::Layer;
 
-use super::without_sink::without_sink;
-use crate::call::Request;
-use crate::error::{BoxError, Error, Result};
 use crate::lock::lock;
+use crate::without_sink::without_sink;
 
 /// Records the requests that pass and how each call ended, in memory. Clones share the record. See
 /// [`Recording`](super::Recording) for a file that answers calls.
 ///
 /// ```
 /// use tower::{ServiceExt, service_fn};
-/// use tower_agent::testing::{Ended, RecordLayer};
 /// use tower_agent::{BoxError, ModelRequest, ModelResponse};
+/// use tower_agent_test::{Ended, RecordLayer};
 /// use tower_layer::Layer;
 ///
 /// # #[tokio::main(flavor = "current_thread")]

@@ -5,12 +5,12 @@ use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use tower::Service;
+use tower_agent::error::{Error, ErrorKind, Result};
+use tower_agent::model::{ModelRequest, ModelResponse};
 
 use super::turn::Turn;
-use super::without_sink::without_sink;
-use crate::error::{Error, ErrorKind, Result};
 use crate::lock::lock;
-use crate::model::{ModelRequest, ModelResponse};
+use crate::without_sink::without_sink;
 
 /// A model that follows a script: one [`Turn`] for each call, in order.
 ///
@@ -22,8 +22,8 @@ use crate::model::{ModelRequest, ModelResponse};
 ///
 /// ```
 /// use tower::ServiceExt;
-/// use tower_agent::testing::{ScriptedModel, Turn};
 /// use tower_agent::{Message, ModelRequest};
+/// use tower_agent_test::{ScriptedModel, Turn};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> tower_agent::Result<()> {

@@ -8,7 +8,6 @@ use tower::Service;
 use tower_layer::Layer;
 
 use crate::lock::lock;
-use crate::on_drop::OnDrop;
 
 /// Counts how a service is driven: calls made without readiness, concurrent calls, dropped calls.
 /// Clones share the counts.
@@ -17,7 +16,7 @@ use crate::on_drop::OnDrop;
 ///
 /// ```
 /// use tower::{Service, ServiceExt, service_fn};
-/// use tower_agent::testing::ProbeLayer;
+/// use tower_agent_test::ProbeLayer;
 /// use tower_layer::Layer;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -180,19 +179,31 @@ where
         drop(state);
         self.ready = false;
         self.polls_left = self.layer.pending_polls;
-        let running = OnDrop::new(self.layer.shared.clone(), |shared| end(shared, true));
+        // Before the call: a service that panics in it has ended it.
+        let running = RunningCall {
+            shared: self.layer.shared.clone(),
+            has_returned: false,
+        };
         ProbeFuture {
             future: self.inner.call(request),
-            running,
+            running: Some(running),
         }
     }
 }
 
-/// Counts the end of a call.
-fn end(shared: &Mutex<ProbeCounts>, cancelled: bool) {
-    let mut state = lock(shared);
-    state.in_flight -= 1;
-    state.cancelled += usize::from(cancelled);
+/// A call that runs; counts its end when it is dropped.
+#[derive(Debug)]
+struct RunningCall {
+    shared: Arc<Mutex<ProbeCounts>>,
+    has_returned: bool,
+}
+
+impl Drop for RunningCall {
+    fn drop(&mut self) {
+        let mut state = lock(&self.shared);
+        state.in_flight -= 1;
+        state.cancelled += usize::from(!self.has_returned);
+    }
 }
 
 pin_project! {
@@ -201,7 +212,7 @@ pin_project! {
     pub struct ProbeFuture<F> {
         #[pin]
         future: F,
-        running: OnDrop<Arc<Mutex<ProbeCounts>>>,
+        running: Option<RunningCall>,
     }
 }
 
@@ -211,9 +222,10 @@ impl<F: Future> Future for ProbeFuture<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let output = ready!(this.future.poll(cx));
-        // It has returned, so it was not cancelled.
-        this.running.disarm();
-        end(this.running, false);
+        // Its end is counted here, and not only when the future is dropped.
+        if let Some(mut running) = this.running.take() {
+            running.has_returned = true;
+        }
         Poll::Ready(output)
     }
 }

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_agent::model::FinishReason;
 use tower_agent::stream::{Delta, channel};
-use tower_agent::testing::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 use tower_agent::{Error, ErrorKind, Message, ModelRequest, ModelResponse, Result, Usage};
+use tower_agent_test::{Ended, ProbeLayer, RecordLayer, ScriptedModel, Turn};
 
 use test_support::trace::poll_times;
 

@@ -3,9 +3,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tower_agent::error::{Error, ErrorKind};
+
 use super::call::Site;
 use super::difference::Difference;
-use crate::error::{Error, ErrorKind};
 
 /// The version of the files that this crate writes and reads.
 pub(super) const VERSION: u64 = 1;

@@ -4,15 +4,15 @@ use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use tower_agent::call::CallKind;
+use tower_agent::error::Result as CallResult;
+use tower_agent::message::Usage;
 
 use super::call::{RecordedCall, Site};
 use super::difference::Difference;
 use super::error::RecordingError;
 use super::file::{self, RecordingEntry};
-use crate::call::CallKind;
-use crate::error::Result as CallResult;
 use crate::lock::lock;
-use crate::message::Usage;
 
 /// Calls in a file: recorded, or replayed in the place of the service.
 ///
@@ -179,11 +179,11 @@ impl Recording {
     }
 
     /// Starts a call, for a layer of your own around calls that are not a
-    /// [`Request`](crate::Request).
+    /// [`Request`](tower_agent::Request).
     ///
     /// ```
     /// use serde_json::json;
-    /// use tower_agent::testing::recording::{CallStart, RecordedCall, Recording, RecordingError};
+    /// use tower_agent_test::recording::{CallStart, RecordedCall, Recording, RecordingError};
     ///
     /// fn fetch(recording: &Recording, url: &str) -> Result<String, RecordingError> {
     ///     let call = RecordedCall::new("fetch", json!({ "url": url }));

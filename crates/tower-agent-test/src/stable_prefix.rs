@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use tower::Service;
+use tower_agent::call::Request;
+use tower_agent::model::ModelRequest;
+use tower_agent::stream::PromptPart;
 use tower_layer::Layer;
 
-use crate::call::Request;
 use crate::lock::lock;
-use crate::model::{ModelRequest, SeenModelRequest};
-use crate::stream::PromptPart;
+use crate::without_sink::without_sink;
 
 /// Checks that each model call of a run begins with what the previous one sent, so that the
 /// provider's prompt cache can be used. Clones share the record.
@@ -22,8 +23,8 @@ use crate::stream::PromptPart;
 /// ```
 /// use serde_json::{Value, json};
 /// use tower_agent::callback::before_model;
-/// use tower_agent::testing::{ScriptedModel, StablePrefixLayer, Turn};
 /// use tower_agent::{Agent, Request, Tool};
+/// use tower_agent_test::{ScriptedModel, StablePrefixLayer, Turn};
 /// use tower_layer::Layer;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -61,10 +62,10 @@ pub struct StablePrefix<S> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrefixFault {
-    /// The path of the agent's call, as in [`call_path`](crate::RunContext::call_path).
+    /// The path of the agent's call, as in [`call_path`](tower_agent::RunContext::call_path).
     pub agent: String,
     /// The number of model calls before this one, as in
-    /// [`iteration`](crate::RunContext::iteration).
+    /// [`iteration`](tower_agent::RunContext::iteration).
     pub iteration: u32,
     /// The first part of the prompt that differs.
     pub changed: PromptPart,
@@ -74,7 +75,7 @@ pub struct PrefixFault {
 #[derive(Debug, Default)]
 struct PrefixRecord {
     /// The latest prompt of each agent's loop, by run and call path.
-    latest: HashMap<(String, String), (u32, SeenModelRequest)>,
+    latest: HashMap<(String, String), (u32, ModelRequest)>,
     faults: Vec<PrefixFault>,
 }
 
@@ -96,22 +97,23 @@ impl PrefixRecord {
     fn note(&mut self, request: &ModelRequest) {
         let context = request.context();
         let iteration = context.iteration();
-        let prompt = request.seen();
         let agent = context.call_path();
         let earlier = self
             .latest
             .get(&(context.run_id().to_owned(), agent.clone()));
         // An earlier iteration belongs to another call of the agent.
         let earlier = earlier.filter(|(at, _)| *at <= iteration);
-        if let Some(changed) = earlier.and_then(|(_, earlier)| earlier.changed_in_prompt(&prompt)) {
+        if let Some(changed) = earlier.and_then(|(_, earlier)| earlier.changed_in_prompt(request)) {
             self.faults.push(PrefixFault {
                 agent: agent.clone(),
                 iteration,
                 changed,
             });
         }
-        self.latest
-            .insert((context.run_id().to_owned(), agent), (iteration, prompt));
+        self.latest.insert(
+            (context.run_id().to_owned(), agent),
+            (iteration, without_sink(request)),
+        );
     }
 }
 

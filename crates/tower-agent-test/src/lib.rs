@@ -1,4 +1,4 @@
-//! For tests: a scripted model, runs that are [recorded](recording) and replayed, assertions on
+//! For tests with [tower-agent](tower_agent): a scripted model, runs that are [recorded](recording) and replayed, assertions on
 //! what a run did, a log of calls, a probe for readiness and concurrency, a check of the prompt's
 //! prefix.
 //!
@@ -12,9 +12,9 @@
 //! ```
 //! use serde_json::json;
 //! use tower::{ServiceBuilder, ServiceExt};
-//! use tower_agent::testing::{ProbeLayer, RecordLayer, ScriptedModel, Turn};
 //! use tower_agent::{Message, ModelRequest};
 //! use tower_agent::callback::before_model;
+//! use tower_agent_test::{ProbeLayer, RecordLayer, ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> tower_agent::Result<()> {
@@ -38,6 +38,14 @@
 //! # }
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// Tests and examples may; the library may not.
+#![cfg_attr(
+    not(test),
+    warn(clippy::expect_used, clippy::panic, clippy::unwrap_used)
+)]
+
+mod lock;
 mod probe;
 mod record;
 pub mod recording;
@@ -60,3 +68,8 @@ pub mod future {
     pub use super::probe::ProbeFuture;
     pub use super::record::RecordFuture;
 }
+
+/// Examples of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -6,8 +6,8 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tower_agent::error::panic_message;
 use tower_agent::stream::Event;
-use tower_agent::testing::{ScriptedModel, Trajectory, Turn};
 use tower_agent::{Agent, Error, ErrorKind, Tool};
+use tower_agent_test::{ScriptedModel, Trajectory, Turn};
 
 use test_support::trace::poll_times;
 

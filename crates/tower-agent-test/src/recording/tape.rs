@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
+use tower_agent::error::Result;
+use tower_agent::model::ModelRequest;
+use tower_agent::stream::{Attempt, Delta, DeltaSender, Mapper};
 
-use crate::error::Result;
 use crate::lock::lock;
-use crate::model::ModelRequest;
-use crate::stream::{Attempt, Delta, DeltaSender, Mapper};
 
 /// The output that the attempts of one call have streamed.
 #[derive(Clone, Default)]
@@ -30,7 +30,7 @@ impl Tape {
         let tape = Self::default();
         let tracks = tape.clone();
         // In a band of its own: the mappers of callbacks outside act after it.
-        crate::call::Request::enter_band(request);
+        tower_agent::call::Request::enter_band(request);
         request.map_deltas(move || {
             let mut all = lock(&tracks.0);
             all.push(Track::default());
@@ -78,7 +78,7 @@ impl Mapper for Recorder {
             Delta::Arguments { index, .. } => {
                 *index = self.calls.get(index).copied().unwrap_or(*index);
             }
-            Delta::Text(_) | Delta::Reasoning(_) => {}
+            _ => {}
         }
         self.track(|track| track.deltas.push(taped));
         out.push(delta);

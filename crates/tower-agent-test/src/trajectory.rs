@@ -2,17 +2,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
-
-use crate::message::{Arguments, Message, Part};
-use crate::run::AgentResponse;
-use crate::stream::{Event, EventKind};
+use tower_agent::AgentResponse;
+use tower_agent::message::{Arguments, Message, Part};
+use tower_agent::stream::{Event, EventKind};
 
 /// The tool calls of a run, in order, to assert on. The assertions panic with the whole trajectory.
 ///
 /// ```
 /// use serde_json::json;
-/// use tower_agent::testing::{ScriptedModel, Trajectory, Turn};
 /// use tower_agent::{Agent, Tool};
+/// use tower_agent_test::{ScriptedModel, Trajectory, Turn};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tower_agent::BoxError> {
@@ -107,12 +106,7 @@ impl Trajectory {
                         step.is_error = result.is_error;
                     }
                 }
-                Part::Text(_)
-                | Part::Reasoning(_)
-                | Part::Image(_)
-                | Part::Audio(_)
-                | Part::Document(_)
-                | Part::Provider(_) => {}
+                _ => {}
             }
         }
         Self { calls }
@@ -156,32 +150,8 @@ impl Trajectory {
                     // The output of a discarded message was taken back, and its calls never ran.
                     calls.retain(|call| call.message != *message);
                 }
-                EventKind::RunStarted { .. }
-                | EventKind::RunFinished { .. }
-                | EventKind::RunInterrupted { .. }
-                | EventKind::RunFailed { .. }
-                | EventKind::AgentStarted
-                | EventKind::AgentFinished { .. }
-                | EventKind::StepStarted { .. }
-                | EventKind::StepFinished { .. }
-                | EventKind::TextStart { .. }
-                | EventKind::TextDelta { .. }
-                | EventKind::TextEnd { .. }
-                | EventKind::ReasoningStart { .. }
-                | EventKind::ReasoningDelta { .. }
-                | EventKind::ReasoningEnd { .. }
-                | EventKind::ToolCallEnd { .. }
-                | EventKind::ToolCallProviderData { .. }
-                | EventKind::StateSnapshot { .. }
-                | EventKind::StateDelta { .. }
-                | EventKind::Usage { .. }
-                | EventKind::AnswerRejected { .. }
-                | EventKind::AttemptFailed(_)
-                | EventKind::Callback(_)
-                | EventKind::Wrapper(_)
-                | EventKind::PrefixChanged(_)
-                | EventKind::Custom { .. }
-                | EventKind::Note { .. } => {}
+                // Whatever says nothing of a tool call.
+                _ => {}
             }
         }
         let calls = calls.into_iter().map(|call| Step {

@@ -9,10 +9,10 @@
 //! the same code both times:
 //!
 //! ```
-//! use tower_agent::testing::recording::{Recording, RecordingError};
-//! use tower_agent::testing::{ScriptedModel, Trajectory, Turn};
 //! use tower_agent::{Agent, BoxError, Tool};
 //! use serde_json::json;
+//! use tower_agent_test::recording::{Recording, RecordingError};
+//! use tower_agent_test::{ScriptedModel, Trajectory, Turn};
 //!
 //! async fn adds_two_numbers(recording: Recording) -> Result<(), BoxError> {
 //!     // In a test of yours, a provider.
@@ -77,7 +77,7 @@
 //! replay does not count the tokens that it used. Time is not recorded.
 //!
 //! A replayed tool only answers: state that it sets and events that it emits are not recorded.
-//! Record the tools that reach outside, each with [`Tool::layer`](crate::Tool::layer), and let a
+//! Record the tools that reach outside, each with [`Tool::layer`](tower_agent::Tool::layer), and let a
 //! replay run those that change the run.
 //!
 //! The file is JSON, with its calls in the order in which they began.
@@ -85,8 +85,8 @@
 //! # Secrets
 //!
 //! Model and tool calls contain no keys. With a `Redact`, pass it to
-//! [`global_callbacks`](crate::AgentBuilder::global_callbacks) or
-//! [`callbacks`](crate::AgentBuilder::callbacks) first, and then the recording to `model_layer` and
+//! [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) or
+//! [`callbacks`](tower_agent::AgentBuilder::callbacks) first, and then the recording to `model_layer` and
 //! `tool_layer`, as above. It then stands between the places where the redaction acts, so that
 //! the file contains placeholders only, and tools are replayed with them. A recording in any other
 //! place would contain what the redaction hides: the call fails, and nothing is written.

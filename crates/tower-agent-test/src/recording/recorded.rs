@@ -9,6 +9,12 @@ use pin_project_lite::pin_project;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tower::Service;
+use tower_agent::call::{Extensions, Request, Witness};
+use tower_agent::context::{EffectLog, Effects};
+use tower_agent::error::{BoxError, Error, Result};
+use tower_agent::message::Usage;
+use tower_agent::model::{ModelRequest, ModelResponse};
+use tower_agent::tool::ToolRequest;
 use tower_layer::Layer;
 
 use super::call::{RecordedCall, Site};
@@ -16,12 +22,6 @@ use super::error::RecordingError;
 use super::recordable::Recordable;
 use super::recording::{self, CallStart, OpenCall, Recording};
 use super::tape::{self, Tape, Track};
-use crate::call::{CallKind, Extensions, Request, Witness};
-use crate::context::RunContext;
-use crate::error::{BoxError, Error, Result};
-use crate::message::Usage;
-use crate::model::{ModelRequest, ModelResponse};
-use crate::tool::ToolRequest;
 
 /// A service that records its calls, or answers them from a recording; created by [`Recording`].
 ///
@@ -80,15 +80,14 @@ where
                 let tape = any.downcast_mut().and_then(Tape::of);
                 let recording = self.recording.clone();
                 let open = Some(open);
-                // Before the call, since it measures a difference.
-                let meter = Meter::start(&request);
+                let effects = collect(&mut request, &site);
                 let running = Running {
                     recording,
                     site,
                     open,
                     tape,
                     witness,
-                    meter,
+                    effects,
                 };
                 let future = self.inner.call(request);
                 ResponseFuture {
@@ -127,6 +126,16 @@ fn extensions<R: Any>(request: &mut R) -> Option<&mut Extensions> {
     request.downcast_mut().map(ToolRequest::extensions_mut)
 }
 
+/// Collects the tokens that a model call adds to the run, which a replay has to add itself. The
+/// agent counts those of a model that it calls directly.
+fn collect<R: Any>(request: &mut R, site: &Site) -> Option<EffectLog> {
+    let request: &mut dyn Any = request;
+    let request = request.downcast_mut::<ModelRequest>()?;
+    let (inside, log) = EffectLog::collect(request.context(), site.to_string());
+    *request = std::mem::take(request).with_context(inside);
+    Some(log)
+}
+
 /// A call that is made. If it is dropped, the recording says so.
 struct Running {
     recording: Recording,
@@ -134,30 +143,7 @@ struct Running {
     open: Option<OpenCall>,
     tape: Option<Tape>,
     witness: Option<Witness>,
-    meter: Option<Meter>,
-}
-
-/// Counts the tokens that the service inside adds to the run, which a replay has to add itself. The
-/// agent counts those of a model that it calls directly.
-struct Meter {
-    context: RunContext,
-    before: Usage,
-}
-
-impl Meter {
-    /// The tools of a turn run at the same time, so that theirs cannot be told apart.
-    fn start<R: Request>(request: &R) -> Option<Self> {
-        let context = request.context().clone();
-        (R::CALL != CallKind::Tool).then(|| Self {
-            before: context.scope().tally.usage(),
-            context,
-        })
-    }
-
-    fn used(&self) -> Option<Usage> {
-        let used = self.context.scope().tally.usage() - self.before;
-        (used != Usage::default()).then_some(used)
-    }
+    effects: Option<EffectLog>,
 }
 
 impl Running {
@@ -188,7 +174,8 @@ impl Running {
         if let Some(tape) = &self.tape {
             outcome.insert("stream".into(), serde_json::to_value(tape.tracks())?);
         }
-        if let Some(used) = self.meter.as_ref().and_then(Meter::used) {
+        let used = self.effects.as_ref().map(|log| log.effects().usage());
+        if let Some(used) = used.filter(|used| *used != Usage::default()) {
             outcome.extend(recording::used(used)?);
         }
         Ok(outcome)
@@ -219,9 +206,8 @@ async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Re
         _ => (None, None),
     };
     if let Some(used) = outcome.get_mut("usage").map(Value::take) {
-        request
-            .context()
-            .add_usage(serde_json::from_value(used).map_err(unreadable)?);
+        let used: Usage = serde_json::from_value(used).map_err(unreadable)?;
+        Effects::from(used).apply(request.context(), &site.to_string());
     }
     if let Some(error) = error {
         // Dropped with the error, as the attempt of the recorded call was: the consumer sees it
@@ -237,10 +223,10 @@ async fn replay<R: Recordable>(request: R, site: Site, mut outcome: Value) -> Re
     let mut response: R::Response = serde_json::from_value(response).map_err(unreadable)?;
     let any: &mut dyn Any = &mut response;
     if let (Some(sink), Some(response)) = (sink, any.downcast_mut::<ModelResponse>()) {
-        if was_streamed {
-            response.set_attempt(number)
+        *response = if was_streamed {
+            response.clone().with_attempt(number)
         } else {
-            *response = response.clone().streamed_to(Some(sink)).await?
+            response.clone().streamed_to(Some(sink)).await?
         }
     }
     Ok(response)

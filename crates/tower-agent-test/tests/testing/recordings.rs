@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use tower::{Layer, ServiceExt};
 use tower_agent::message::Metadata;
 use tower_agent::stream::{Event, EventKind};
-use tower_agent::testing::recording::{Recordable, Recorded};
-use tower_agent::testing::{Recording, RecordingError, ScriptedModel, Turn};
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, BoxError, Error, ErrorKind, Interrupt, Message,
     ModelRequest, ModelResponse, Part, Request, Resolution, Result, Tool, ToolRequest, Usage,
 };
 use tower_agent_middleware::retry::CallRetryLayer;
 use tower_agent_middleware::timeout::CallTimeoutLayer;
+use tower_agent_test::recording::{Recordable, Recorded};
+use tower_agent_test::{Recording, RecordingError, ScriptedModel, Turn};
 
 use test_support::call::{Embed, Embedding};
 use test_support::runs::WAYS;

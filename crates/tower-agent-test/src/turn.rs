@@ -4,19 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-
-use crate::error::{Error, Result};
-use crate::message::{Message, Part, Role, ToolCall, Usage};
-use crate::model::{FinishReason, ModelRequest, ModelResponse};
-use crate::stream::{Attempt, Delta, Piece};
+use tower_agent::error::{Error, Result};
+use tower_agent::message::{Message, Part, Role, ToolCall, Usage};
+use tower_agent::model::{FinishReason, ModelRequest, ModelResponse};
+use tower_agent::stream::{Attempt, Delta, Piece};
 
 /// One response of a [`ScriptedModel`](super::ScriptedModel).
 ///
 /// ```
 /// use std::time::Duration;
 /// use serde_json::json;
-/// use tower_agent::testing::Turn;
 /// use tower_agent::{Error, ErrorKind, ModelResponse, Usage};
+/// use tower_agent_test::Turn;
 ///
 /// let overloaded = Error::new(ErrorKind::Overloaded, "come back later");
 /// let turns = [

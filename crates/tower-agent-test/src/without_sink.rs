@@ -1,7 +1,7 @@
 use std::any::Any;
 
-use crate::call::Request;
-use crate::model::ModelRequest;
+use tower_agent::call::Request;
+use tower_agent::model::ModelRequest;
 
 /// Returns a copy of the request without its sink, which would keep the stream open.
 pub(super) fn without_sink<R: Request>(request: &R) -> R {

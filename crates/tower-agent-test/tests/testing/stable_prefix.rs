@@ -5,9 +5,9 @@ use tower::Layer;
 use tower_agent::callback::before_model;
 use tower_agent::model::ToolChoice;
 use tower_agent::stream::PromptPart;
-use tower_agent::testing::{PrefixFault, ScriptedModel, StablePrefixLayer, Turn};
 use tower_agent::{Agent, Error, ErrorKind, Message, ModelRequest, Request, Tool};
 use tower_agent_middleware::retry::CallRetryLayer;
+use tower_agent_test::{PrefixFault, ScriptedModel, StablePrefixLayer, Turn};
 
 fn look(name: &'static str) -> Tool {
     Tool::function(name, "Looks.", |_: Value| "seen")

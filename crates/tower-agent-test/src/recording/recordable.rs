@@ -1,10 +1,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-use crate::call::Request;
-use crate::model::{ModelRequest, Settings};
-use crate::tool::ToolRequest;
+use tower_agent::call::Request;
+use tower_agent::model::{ModelRequest, Settings};
+use tower_agent::tool::ToolRequest;
 
 /// A call that a [`Recording`](super::Recording) can keep in a file. Implement it for a call of
 /// your own, beside [`Request`].
