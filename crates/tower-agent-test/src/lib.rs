@@ -69,7 +69,7 @@ pub mod future {
     pub use super::record::RecordFuture;
 }
 
-/// Examples of the README, compiled.
+/// The README's example, so that it compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
