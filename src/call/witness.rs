@@ -67,8 +67,10 @@ impl Extensions {
     /// Notes that the output of everything inside this call is hidden from what is outside.
     ///
     /// **When:** a layer or a callback changes responses so that nothing outside sees what was in
-    /// them, from its `before` on. A [recording] inside then fails
-    /// rather than writing to a file what the rest of the run must not see.
+    /// them, from its `before` on. A [recording] inside then fails rather than writing to a file
+    /// what the rest of the run must not see.
+    ///
+    /// [recording]: https://docs.rs/tower-agent-test/latest/tower_agent_test/recording/
     ///
     /// ```
     /// use tower_agent::callback::{Bundle, after_model, before_model};
@@ -99,8 +101,9 @@ impl Extensions {
     /// Notes that a part of the request is hidden from everything inside.
     ///
     /// **When:** a layer or a callback has removed text from a request. A
-    /// [recording] outside, which has seen the text, then fails rather
-    /// than writing it to a file.
+    /// [recording] outside, which has seen the text, then fails rather than writing it to a file.
+    ///
+    /// [recording]: https://docs.rs/tower-agent-test/latest/tower_agent_test/recording/
     pub fn note_hidden_input(&self) {
         // Shared with the recording outside: this request may be a clone of the one that it has.
         let mut seen = self.get::<Witness>();

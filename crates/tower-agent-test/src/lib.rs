@@ -1,6 +1,6 @@
-//! For tests with [tower-agent](tower_agent): a scripted model, runs that are [recorded](recording) and replayed, assertions on
-//! what a run did, a log of calls, a probe for readiness and concurrency, a check of the prompt's
-//! prefix.
+//! For tests with [tower-agent](tower_agent): a scripted model, runs that are [recorded](recording)
+//! and replayed, assertions on what a run did, a log of calls, a probe for readiness and
+//! concurrency, a check of the prompt's prefix.
 //!
 //! ```text
 //! ScriptedModel: Service<ModelRequest>

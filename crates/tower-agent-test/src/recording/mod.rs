@@ -77,8 +77,8 @@
 //! replay does not count the tokens that it used. Time is not recorded.
 //!
 //! A replayed tool only answers: state that it sets and events that it emits are not recorded.
-//! Record the tools that reach outside, each with [`Tool::layer`](tower_agent::Tool::layer), and let a
-//! replay run those that change the run.
+//! Record the tools that reach outside, each with [`Tool::layer`](tower_agent::Tool::layer), and
+//! let a replay run those that change the run.
 //!
 //! The file is JSON, with its calls in the order in which they began.
 //!
@@ -86,10 +86,11 @@
 //!
 //! Model and tool calls contain no keys. With a `Redact`, pass it to
 //! [`global_callbacks`](tower_agent::AgentBuilder::global_callbacks) or
-//! [`callbacks`](tower_agent::AgentBuilder::callbacks) first, and then the recording to `model_layer` and
-//! `tool_layer`, as above. It then stands between the places where the redaction acts, so that
-//! the file contains placeholders only, and tools are replayed with them. A recording in any other
-//! place would contain what the redaction hides: the call fails, and nothing is written.
+//! [`callbacks`](tower_agent::AgentBuilder::callbacks) first, and then the recording to
+//! `model_layer` and `tool_layer`, as above. It then stands between the places where the redaction
+//! acts, so that the file contains placeholders only, and tools are replayed with them. A recording
+//! in any other place would contain what the redaction hides: the call fails, and nothing is
+//! written.
 //!
 //! The user's own words are hidden only with `redact_input`.
 //!
