@@ -1,7 +1,7 @@
 //! A worker is killed by the system that takes an answer. Another one goes on: it is paid once, for
 //! the right user, and everybody is told.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use futures::future::join_all;
 use tower_agent_dbos::{Engine, Worker};
@@ -17,14 +17,6 @@ const FOLDER: &str = "TOWER_AGENT_TEST_KILLED_ANSWERS";
 const DATABASE: &str = "TOWER_AGENT_TEST_KILLED_ANSWERS_DATABASE";
 const POINT: &str = "TOWER_AGENT_TEST_KILLED_ANSWERS_POINT";
 
-fn stops(folder: &Path, at: Option<Point>) -> Stops {
-    Stops {
-        at,
-        folder: Some(folder.to_owned()),
-        ..Stops::default()
-    }
-}
-
 /// The worker: it takes the answer, and stops at its point.
 #[test]
 fn a_worker_that_takes_an_answer() {
@@ -33,7 +25,7 @@ fn a_worker_that_takes_an_answer() {
     };
     let url = std::env::var(DATABASE).unwrap();
     let point: usize = std::env::var(POINT).unwrap().parse().unwrap();
-    let stops = stops(&PathBuf::from(folder), Some(Point::ALL[point]));
+    let stops = Stops::paying_into(&PathBuf::from(folder), Some(Point::ALL[point]));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -68,7 +60,7 @@ async fn one(point: usize) {
         run.end().await.map_err(|error| error.to_string())
     };
     let work = async |name: &str| {
-        let agent = stopping(&stops(&root, None), journal);
+        let agent = stopping(&Stops::paying_into(&root, None), journal);
         let worker = Worker::builder(engine, name).agent(agent);
         worker.start().await.unwrap()
     };

@@ -45,11 +45,7 @@ async fn open(folder: &Path, kept: Kept, at: Option<Point>) -> Program {
         case: Case::Once,
         database: Sqlite::open(folder.join("agent.db")).await.unwrap(),
         factor: 1,
-        stops: Stops {
-            at,
-            folder: Some(folder.to_owned()),
-            ..Stops::default()
-        },
+        stops: Stops::paying_into(folder, at),
     }
 }
 

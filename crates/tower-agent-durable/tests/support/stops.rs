@@ -49,6 +49,15 @@ pub(crate) struct Stops {
 }
 
 impl Stops {
+    /// Pays into a folder, and stops at a point, if there is one.
+    pub(crate) fn paying_into(folder: &Path, at: Option<Point>) -> Self {
+        Self {
+            at,
+            folder: Some(folder.to_owned()),
+            ..Self::default()
+        }
+    }
+
     /// Comes to a point, and stays there if the process stops at it.
     pub(crate) async fn come(&self, point: Point) {
         if self.at == Some(point) {

@@ -2,7 +2,7 @@
 //! the right user, and everybody is told.
 
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use test_support::process::free_port;
 use tokio::net::TcpListener;
@@ -23,14 +23,6 @@ const INGRESS: &str = "TOWER_AGENT_TEST_KILLED_ANSWERS_INGRESS";
 const PORT: &str = "TOWER_AGENT_TEST_KILLED_ANSWERS_PORT";
 const POINT: &str = "TOWER_AGENT_TEST_KILLED_ANSWERS_POINT";
 
-fn stops(folder: &Path, at: Option<Point>) -> Stops {
-    Stops {
-        at,
-        folder: Some(folder.to_owned()),
-        ..Stops::default()
-    }
-}
-
 /// The worker: it takes the answer, and stops at its point.
 #[test]
 fn a_worker_that_takes_an_answer() {
@@ -40,7 +32,7 @@ fn a_worker_that_takes_an_answer() {
     let number = |name| std::env::var(name).unwrap().parse::<u16>().unwrap();
     let engine = Engine::new(&std::env::var(INGRESS).unwrap()).unwrap();
     let point = Point::ALL[usize::from(number(POINT))];
-    let stops = stops(&PathBuf::from(folder), Some(point));
+    let stops = Stops::paying_into(&PathBuf::from(folder), Some(point));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -82,7 +74,11 @@ async fn an_answer_whose_worker_is_killed_counts_once() {
     for (number, point) in Point::ALL.into_iter().enumerate() {
         let folder = Folder::new(&format!("restate-killed-answers-{number}"));
         let root = folder.file("");
-        let (worker, address) = serve(&engine, [stopping(&stops(&root, None), &engine)]).await;
+        let (worker, address) = serve(
+            &engine,
+            [stopping(&Stops::paying_into(&root, None), &engine)],
+        )
+        .await;
         balancer.point_to([address]);
         if number == 0 {
             server.admin().register(balancer.address).await;
