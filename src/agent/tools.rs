@@ -110,11 +110,8 @@ impl ToolTurn<'_> {
         // Results are kept even if a call fails the run: the run may have been interrupted as well,
         // and resume.
         let (stopped, are_answered) = self.transcript.end_turn();
-        for (name, result) in &stopped {
-            let results = std::slice::from_ref(result);
-            // Without waiting for the consumer: the run may have failed.
-            drop(self.context.listeners().tell_answers(name, results));
-        }
+        // Without waiting for the consumer: the run may have failed.
+        drop(self.context.listeners().tell_results(&stopped));
         result.map(|()| are_answered)
     }
 

@@ -11,29 +11,23 @@ use crate::lock::lock;
 /// For a layer with its own timeout: a slow consumer is not the model's fault. Created by
 /// [`Request::consumer_wait`](crate::Request::consumer_wait).
 #[derive(Debug, Default)]
-pub struct ConsumerWait(Option<ClockWatch>);
-
-/// A measurement that is not over.
-#[derive(Debug)]
-struct ClockWatch {
-    clock: Arc<Clock>,
-    start: Duration,
-}
+pub struct ConsumerWait(Option<(Arc<Clock>, Duration)>);
 
 impl ConsumerWait {
     /// Returns the total time.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
-        self.0
-            .as_ref()
-            .map_or(Duration::ZERO, |watch| watch.clock.elapsed() - watch.start)
+        let measured = self.0.as_ref();
+        measured.map_or(Duration::ZERO, |(clock, start)| clock.elapsed() - *start)
     }
 }
 
-impl Drop for ClockWatch {
+impl Drop for ConsumerWait {
     fn drop(&mut self) {
-        // The counter only says whether to measure at all; the times themselves are under the lock.
-        self.clock.watchers.fetch_sub(1, Ordering::Relaxed);
+        if let Some((clock, _)) = &self.0 {
+            // The counter only says whether to measure; the times themselves are under the lock.
+            clock.watchers.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -62,10 +56,7 @@ impl Clock {
     pub(super) fn watch(self: &Arc<Self>) -> ConsumerWait {
         // Counted before the clock is read, so that a wait which begins in between is measured.
         self.watchers.fetch_add(1, Ordering::Relaxed);
-        ConsumerWait(Some(ClockWatch {
-            clock: self.clone(),
-            start: self.elapsed(),
-        }))
+        ConsumerWait(Some((self.clone(), self.elapsed())))
     }
 
     #[inline]

@@ -2,7 +2,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::attempt::Attempt;
-use super::call::{CallHandle, Received};
+use super::call::{CallHandle, Received, VisibleCall};
+use super::channel::EventBatch;
 use super::consumer_wait::ConsumerWait;
 use super::emitter::EventEmitter;
 use super::event_stream::EventStream;
@@ -89,7 +90,8 @@ impl DeltaSender {
 
     /// Discards the output of a call that was dropped.
     pub(crate) fn drop_call(&self) {
-        self.emitter.drop_call(&self.call);
+        let settle = |call: &mut VisibleCall, out: &mut EventBatch<'_>| call.settle(None, out);
+        drop(self.emitter.push_of(&self.call, settle));
     }
 
     /// Starts an attempt at a response; a provider does so once for each call.

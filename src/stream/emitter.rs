@@ -132,22 +132,9 @@ impl EventEmitter {
         }
     }
 
-    /// Emits the results of tool calls.
-    pub(crate) async fn emit_results(&self, results: &[(CallName, Message)]) {
-        if results.is_empty() {
-            return;
-        }
-        let add = |_: &mut Calls, out: &mut EventBatch<'_>| {
-            for (call, message) in results {
-                push_results(call, message, out);
-            }
-        };
-        self.emit_all(add).await;
-    }
-
     /// Emits the results in the messages that a tool call has brought; they are kept even if this
     /// future is dropped.
-    pub(crate) fn emit_answers<'a>(
+    pub(super) fn emit_results<'a>(
         &'a self,
         call: &CallName,
         messages: &[Message],
@@ -226,11 +213,6 @@ impl EventEmitter {
             }
         };
         self.emit_all(settle).await;
-    }
-
-    /// Discards the output of a model call that was dropped.
-    pub(super) fn drop_call(&self, call: &CallHandle) {
-        drop(self.push_of(call, |call, out| call.settle(None, out)));
     }
 
     /// Starts the agent with this conversation: other output of it is discarded. The messages from

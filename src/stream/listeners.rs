@@ -4,7 +4,7 @@ use std::sync::Arc;
 use futures_util::future::OptionFuture;
 
 use super::consumer_wait::ConsumerWait;
-use super::emitter::EventEmitter;
+use super::emitter::{EventEmitter, results};
 use super::event::{EventKind, Invocation};
 use super::observed::{Observed, ObservedRun};
 use super::observer::Observer;
@@ -87,15 +87,15 @@ impl Listeners {
     }
 
     /// Tells all of them of the results of tool calls, and then waits for the consumer.
-    pub(crate) async fn tell_results(&self, results: &[(CallName, Message)]) {
-        if let Some(observed) = &self.observed {
-            for (call, message) in results {
-                observed.tell_results(call, [message]);
-            }
-        }
-        if let Some(emitter) = &self.emitter {
-            emitter.emit_results(results).await;
-        }
+    pub(crate) fn tell_results(
+        &self,
+        results: &[(CallName, Message)],
+    ) -> OptionFuture<impl Future<Output = ()>> {
+        let told = results
+            .iter()
+            .map(|(call, message)| self.tell_answers(call, std::slice::from_ref(message)));
+        // All are told before anybody waits, so that the last wait is for all of them.
+        told.last().flatten().into()
     }
 
     /// Tells all of them of the messages that a tool call has brought. They are told also if the
@@ -106,10 +106,11 @@ impl Listeners {
         messages: &[Message],
     ) -> Option<impl Future<Output = ()> + use<'a>> {
         if let Some(observed) = &self.observed {
-            observed.tell_results(call, messages);
+            let results = messages.iter().flat_map(|message| results(call, message));
+            results.for_each(|result| observed.tell(result));
         }
         let emitter = self.emitter.as_ref()?;
-        Some(emitter.emit_answers(call, messages))
+        Some(emitter.emit_results(call, messages))
     }
 
     /// Tells all of them without waiting.

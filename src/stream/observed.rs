@@ -1,16 +1,12 @@
-use std::borrow::Borrow;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use super::emitter::results;
 use super::event::{Event, EventKind, Invocation};
 use super::observer::{Observation, Observer, Wrappers};
 use super::prefix_note::PrefixNote;
 use super::wrapper_note::WrapperNote;
-use crate::conversation::CallName;
 use crate::lock::lock;
-use crate::message::Message;
 
 /// The observers of one agent in a run, and the agent as they see it.
 #[derive(Clone)]
@@ -72,8 +68,8 @@ impl Observed {
         if observers.is_empty() {
             return None;
         }
-        let wrappers = observers.iter().map(Observer::wrappers).max();
-        let texts = observers.iter().any(Observer::asks_for_texts);
+        let wrappers = observers.iter().map(|observer| observer.wrappers).max();
+        let texts = observers.iter().any(|observer| observer.texts);
         let run = run();
         let invocation = match streamed {
             // The stream and the observers name an agent alike.
@@ -95,17 +91,6 @@ impl Observed {
 
     pub(crate) fn invocation(&self) -> &Arc<Invocation> {
         &self.0.invocation
-    }
-
-    /// Tells the observers of the results of tool calls.
-    pub(crate) fn tell_results<'a>(
-        &self,
-        call: &CallName,
-        messages: impl IntoIterator<Item = &'a Message>,
-    ) {
-        for message in messages {
-            results(call, message).for_each(|result| self.tell(result));
-        }
     }
 
     /// Returns whether an observer asks what wrappers do.
@@ -136,26 +121,26 @@ impl Observed {
         } else {
             Wrappers::Active
         };
-        let asked = |observer: &&Observer| observer.wrappers() >= least;
-        let observers: Vec<_> = self.0.observers.iter().filter(asked).collect();
-        self.tell_to(&observers, EventKind::Wrapper(Arc::new(note)));
+        self.tell_asking(least, EventKind::Wrapper(Arc::new(note)));
     }
 
     /// Tells those observers of a prefix that was changed that have asked what wrappers do.
     pub(crate) fn tell_prefix(&self, note: PrefixNote) {
-        let asked = |observer: &&Observer| observer.wrappers() != Wrappers::None;
-        let observers: Vec<_> = self.0.observers.iter().filter(asked).collect();
-        self.tell_to(&observers, EventKind::PrefixChanged(Arc::new(note)));
+        self.tell_asking(Wrappers::Active, EventKind::PrefixChanged(Arc::new(note)));
     }
 
     /// Tells the observers what has happened in this agent.
     pub(crate) fn tell(&self, kind: EventKind) {
-        self.tell_to(&self.0.observers, kind);
+        self.tell_asking(Wrappers::None, kind);
     }
 
-    fn tell_to(&self, observers: &[impl Borrow<Observer>], kind: EventKind) {
+    /// Tells those who ask about these wrappers at least.
+    fn tell_asking(&self, least: Wrappers, kind: EventKind) {
         let ObservedAgent {
-            run, invocation, ..
+            run,
+            invocation,
+            observers,
+            ..
         } = &*self.0;
         let mut next = lock(&run.next);
         let observation = Observation {
@@ -168,11 +153,10 @@ impl Observed {
             },
         };
         *next += 1;
-        if let Some((last, others)) = observers.split_last() {
-            for observer in others {
-                observer.borrow().tell(observation.clone());
-            }
-            last.borrow().tell(observation);
+        let mut asking = observers.iter().filter(|known| known.wrappers >= least);
+        if let Some(first) = asking.next() {
+            asking.for_each(|other| other.tell(observation.clone()));
+            first.tell(observation);
         }
     }
 }

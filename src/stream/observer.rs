@@ -19,8 +19,9 @@ use crate::lock::lock;
 #[derive(Clone)]
 pub struct Observer {
     sender: Arc<Sender>,
-    wrappers: Wrappers,
-    texts: bool,
+    pub(super) wrappers: Wrappers,
+    /// It asks for the texts of what they changed.
+    pub(super) texts: bool,
 }
 
 /// The wrappers that an observer is told about.
@@ -209,16 +210,6 @@ impl Observer {
     pub fn with_texts(mut self) -> Self {
         self.texts = true;
         self
-    }
-
-    /// Returns whether it asks for texts.
-    pub(super) fn asks_for_texts(&self) -> bool {
-        self.texts
-    }
-
-    /// Returns the wrappers that it is told about.
-    pub(super) fn wrappers(&self) -> Wrappers {
-        self.wrappers
     }
 
     /// Adds what another clone, which tells the same reader, has asked for.
