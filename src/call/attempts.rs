@@ -165,15 +165,8 @@ impl LedgerEntries {
     }
 }
 
-#[derive(Debug, Default)]
-pub(super) struct LedgerEntry(Mutex<EntryState>);
-
-#[derive(Debug, Default)]
-struct EntryState {
-    attempted: Attempted,
-    /// It was no attempt, or several, which have entries of their own.
-    is_void: bool,
-}
+/// `None` if it was no attempt, or several, which have entries of their own.
+type LedgerEntry = Mutex<Option<Attempted>>;
 
 impl Attempts {
     /// Creates those of a call that an agent makes of its own target.
@@ -219,11 +212,9 @@ impl Attempts {
         };
         let entries = lock(&page.entries).clone();
         for entry in entries.iter() {
-            let used = {
-                let state = lock(&entry.0);
-                (!state.is_void).then_some(state.attempted.usage)
+            let Some(usage) = lock(entry).as_ref().map(|attempted| attempted.usage) else {
+                continue;
             };
-            let Some(usage) = used else { continue };
             if let Some(other) = &other.page {
                 other.push(entry);
             }
@@ -249,9 +240,8 @@ impl Attempts {
             return;
         };
         for entry in lock(&page.entries).iter() {
-            let state = lock(&entry.0);
-            if !state.is_void {
-                read(&state.attempted);
+            if let Some(attempted) = &*lock(entry) {
+                read(attempted);
             }
         }
     }
@@ -280,11 +270,7 @@ impl Page {
 
     /// Adds an entry here and in the pages around this one.
     fn add(&self, attempted: Attempted) -> Arc<LedgerEntry> {
-        let state = EntryState {
-            attempted,
-            is_void: false,
-        };
-        let entry = Arc::new(LedgerEntry(Mutex::new(state)));
+        let entry = Arc::new(Mutex::new(Some(attempted)));
         self.push(&entry);
         entry
     }
@@ -298,9 +284,11 @@ impl Page {
     /// Notes what follows the attempt that began last.
     pub(super) fn note_next(&self, next: NextAttempt) {
         let entries = lock(&self.entries);
-        let latest = entries.iter().filter(|entry| !lock(&entry.0).is_void);
-        if let Some(entry) = latest.last() {
-            lock(&entry.0).attempted.next = Some(next);
+        let latest = entries.iter().filter(|entry| lock(entry).is_some());
+        if let Some(entry) = latest.last()
+            && let Some(attempted) = &mut *lock(entry)
+        {
+            attempted.next = Some(next);
         }
     }
 
@@ -318,30 +306,29 @@ impl Page {
         received: &[Unfinished],
     ) {
         let Some(own) = &self.own else { return };
+        let request = lock(own).as_ref().and_then(|own| own.request.clone());
         for (index, unfinished) in received.iter().enumerate() {
             // The error is that of the last.
             let is_last = index + 1 == received.len();
             self.add(Attempted {
                 end: failed.filter(|_| is_last).unwrap_or_default(),
-                next: None,
                 usage: unfinished.usage,
                 text_len: unfinished.text_len,
-                request: lock(&own.0).attempted.request.clone(),
-                metadata: Metadata::default(),
+                request: request.clone(),
+                ..Attempted::default()
             });
         }
         let is_empty = self.is_empty();
-        let mut state = lock(&own.0);
-        let attempted = &mut state.attempted;
-        match (answered, failed) {
-            (Some((usage, metadata)), _) => {
+        let mut own = lock(own);
+        match (&mut *own, answered, failed) {
+            (Some(attempted), Some((usage, metadata)), _) => {
                 attempted.end = AttemptEnd::Answered;
                 attempted.usage = usage;
                 attempted.metadata = metadata.cloned().unwrap_or_default();
             }
-            (None, Some(end)) if is_empty => attempted.end = end,
+            (Some(attempted), None, Some(end)) if is_empty => attempted.end = end,
             // Of what is inside, or of a cache or a callback there.
-            (None, _) => state.is_void = true,
+            _ => *own = None,
         }
     }
 }

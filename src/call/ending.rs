@@ -112,7 +112,8 @@ impl Endings<'_> {
     /// on its way.
     #[inline]
     pub(crate) fn admit_further<R: Request>(self) -> Result<()> {
-        match self.recorded::<R>() {
+        let recorded = self.abort_of::<R>().or_else(|| self.closed_to(R::CALL));
+        match recorded {
             None => Ok(()),
             Some(ending) => Err(self.refuse::<R>(ending)),
         }
@@ -131,29 +132,23 @@ impl Endings<'_> {
     /// may have come back since.
     #[inline]
     fn blocking<R: Request>(self) -> Option<Error> {
+        self.stopped::<R>().or_else(|| self.closed_to(R::CALL))
+    }
+
+    /// Returns the cancellation or the abort of the run.
+    #[inline]
+    fn stopped<R: Request>(self) -> Option<Error> {
         if !R::OUTLIVES_ABORT && self.is_cancelled() {
             return Some(self.cancel());
         }
-        self.recorded::<R>()
-    }
-
-    /// Returns the recorded ending that blocks a call of this kind, without a look at the token.
-    #[inline]
-    fn recorded<R: Request>(self) -> Option<Error> {
-        if let Some(abort) = self.abort_of::<R>() {
-            return Some(abort);
-        }
-        self.closed_to(R::CALL)
+        self.abort_of::<R>()
     }
 
     /// Fails if the run has been aborted or cancelled, for a call that may not be the agent's own:
     /// what else has ended the agent is nothing to it.
     #[inline]
     pub(crate) fn admit_handle<R: Request>(self) -> Result<()> {
-        if !R::OUTLIVES_ABORT && self.is_cancelled() {
-            return Err(self.cancel());
-        }
-        self.abort_of::<R>().map_or(Ok(()), Err)
+        self.stopped::<R>().map_or(Ok(()), Err)
     }
 
     /// Fails if the target of a call must not be called, although callbacks and layers ran for it.
@@ -226,10 +221,7 @@ impl Endings<'_> {
     /// Returns the ending that this very call has caused, whatever its result.
     #[inline]
     pub(crate) fn ending<R: Request>(self) -> Option<Error> {
-        if let Some(abort) = self.abort_of::<R>() {
-            return Some(abort);
-        }
-        self.ended_by(R::CALL)
+        self.abort_of::<R>().or_else(|| self.ended_by(R::CALL))
     }
 
     #[inline]
