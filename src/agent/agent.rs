@@ -145,9 +145,7 @@ impl Agent {
     /// Returns the same for one run, with the callbacks and layers that the request brings.
     #[must_use]
     pub fn explain_for(&self, request: &AgentRequest) -> Explanation {
-        self.0
-            .outline
-            .explain(&None, request.callbacks().as_deref())
+        self.0.outline.explain(&None, request.callbacks.as_deref())
     }
 
     /// Returns whether the [global callbacks](crate::AgentBuilder::global_callbacks) have a
@@ -228,7 +226,7 @@ impl AgentInner {
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         }
         let named = request
-            .callbacks()
+            .callbacks
             .as_deref()
             .map(RunBundles::named_tools)
             .unwrap_or_default();
@@ -241,7 +239,7 @@ impl AgentInner {
     fn enter(&self, name: &str, request: &mut AgentRequest, is_member: bool) -> Option<Open> {
         // From here on they are part of the run: a sub-agent with a clone of the request must not
         // run them twice.
-        let of_run = request.callbacks_mut().take();
+        let of_run = request.callbacks.take();
         let caller = &request.context().clone();
         let shell = self.shell();
         let inherited = Tree::enter(
@@ -254,25 +252,25 @@ impl AgentInner {
         let mut entrant = Entrant::new(caller, name, is_member, inherited.clone());
         entrant.limit(self.max_iterations, shell.max_nesting);
         entrant.keep_output(self.output_key.clone());
-        let open = match request.joins_at() {
+        let open = match request.joins_at {
             Some(at) => {
                 entrant.join(at);
                 None
             }
             // A layer around an agent's loop passes the agent's own request to another agent.
-            None if request.record().is(&caller.place().record) => {
+            None if request.record.is(&caller.place().record) => {
                 entrant.take_over();
                 None
             }
             None => {
                 entrant.count();
-                let shared = request.record().clone();
+                let shared = request.record.clone();
                 let (record, open) = shared.open(request.messages_mut(), || entrant.id_prefix());
                 entrant.open(record);
                 Some(open)
             }
         };
-        let context = entrant.told(Tree::observers(&inherited), request.takes_turn());
+        let context = entrant.told(Tree::observers(&inherited), request.takes_turn);
         let respond = Tree::loop_rules(&context).after_agent_respond;
         request.after_says_all = respond == AfterAgentRespond::Transform;
         request.is_for_team = matches!(self.outline.body, Body::Team { .. });
@@ -445,8 +443,7 @@ fn ended(
         result => {
             let messages = context.place().begin(request.messages());
             let new_from = request.messages().len();
-            let response = AgentResponse::of_run(messages, new_from, context);
-            let response = response.with_end_reason(end.clone());
+            let response = AgentResponse::of_run(messages, new_from, context, 0, end.clone());
             match result {
                 Ok(mut bare) => {
                     request.mark(&mut bare, Some(&response), Origin::Service);

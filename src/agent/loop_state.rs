@@ -318,7 +318,7 @@ impl<'a> LoopState<'a> {
         if agents.is_empty()
             || is_begun
             || self.rules.next_turn == NextTurn::Called
-            || self.context().scope().node.is_member()
+            || self.context().scope().node.is_member
         {
             return None;
         }
@@ -844,9 +844,9 @@ impl<'a> LoopState<'a> {
         let usage = self.earlier.usage + self.context().scope().tally.usage();
         self.transcript.pause(self.iterations, usage);
         self.context().place().responded(self.request.messages());
-        AgentResponse::of_run(self.transcript.ordered(), self.new_from, self.context())
-            .with_iterations(self.iterations - self.earlier.iterations + self.handed())
-            .with_end_reason(end)
+        let iterations = self.iterations - self.earlier.iterations + self.handed();
+        let messages = self.transcript.ordered();
+        AgentResponse::of_run(messages, self.new_from, self.context(), iterations, end)
     }
 }
 

@@ -70,7 +70,7 @@ impl RunStream {
         name: impl Into<Arc<str>>,
     ) -> Self {
         let context = request.context().clone();
-        let record = request.record().clone();
+        let record = request.record.clone();
         record.expect(request.messages());
         let (watched, events) = context.watched(name.into(), CAPACITY);
         // Added before the run is polled: it is the first event, whatever a layer around the agent

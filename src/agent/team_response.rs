@@ -94,8 +94,6 @@ impl TeamResponse {
             context.endings().latch::<AgentRequest>(&interrupt, false);
             EndReason::Interrupted(interrupt.interrupts().into())
         };
-        AgentResponse::of_run(self.messages, self.new_from, context)
-            .with_iterations(self.iterations)
-            .with_end_reason(end)
+        AgentResponse::of_run(self.messages, self.new_from, context, self.iterations, end)
     }
 }

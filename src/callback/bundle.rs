@@ -469,6 +469,6 @@ impl AgentRequest {
 
     fn bundles_mut(&mut self) -> &mut RunBundles {
         // Copied only if a clone of the request shares them.
-        Arc::make_mut(self.callbacks_mut().get_or_insert_default())
+        Arc::make_mut(self.callbacks.get_or_insert_default())
     }
 }

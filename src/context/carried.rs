@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use super::effects::EffectLog;
 use super::inherited::WrapperCall;
-use super::state_trace::TracedState;
+use super::state_trace::StateTrace;
 use crate::lock::lock;
 
 /// Things that a call carries in its context besides its run. Few calls carry any.
@@ -12,7 +12,7 @@ pub(crate) struct Carried {
     /// The log of the call that this is part of, if its effects are collected.
     pub(super) effects: Option<EffectLog>,
     /// The state as the call has it, if what it does there is traced.
-    pub(super) traced: Option<Arc<TracedState>>,
+    pub(super) trace: Option<StateTrace>,
     /// The wrapper that the call has entered, if a probe watches it.
     wrapper: Option<WrapperCall>,
     /// Why the wrapper did what it did.
@@ -38,38 +38,42 @@ impl Carried {
         })
     }
 
-    /// Carries the state of a call that is traced, inside of what is carried already.
-    pub(super) fn traced(traced: Arc<TracedState>, outer: Option<Arc<Self>>) -> Arc<Self> {
+    /// Carries the trace of a call's state, inside of what is carried already.
+    pub(super) fn traced(trace: StateTrace, outer: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
-            effects: outer.as_ref().and_then(|outer| outer.effects.clone()),
-            traced: Some(traced),
-            outer,
-            ..Self::default()
+            trace: Some(trace),
+            ..Self::inside(outer)
         })
     }
 
     /// Carries the wrapper that a call enters, inside of what is carried already.
     pub(super) fn wrapper(wrapper: WrapperCall, outer: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
-            effects: outer.as_ref().and_then(|outer| outer.effects.clone()),
-            traced: outer.as_ref().and_then(|outer| outer.traced.clone()),
             wrapper: Some(wrapper),
-            outer,
-            ..Self::default()
+            ..Self::inside(outer)
         })
     }
 
     /// Returns what an agent carries that the call has called. The caller's wrappers are not the
     /// agent's.
     pub(super) fn in_agent(&self) -> Option<Arc<Self>> {
-        if self.effects.is_none() && self.traced.is_none() {
-            return None;
-        }
-        Some(Arc::new(Self {
-            effects: self.effects.clone(),
-            traced: self.traced.clone(),
+        let keeps = self.effects.is_some() || self.trace.is_some();
+        keeps.then(|| {
+            Arc::new(Self {
+                effects: self.effects.clone(),
+                trace: self.trace.clone(),
+                ..Self::default()
+            })
+        })
+    }
+
+    fn inside(outer: Option<Arc<Self>>) -> Self {
+        Self {
+            effects: outer.as_ref().and_then(|outer| outer.effects.clone()),
+            trace: outer.as_ref().and_then(|outer| outer.trace.clone()),
+            outer,
             ..Self::default()
-        }))
+        }
     }
 
     /// Returns the wrapper that the call has entered here.

@@ -12,17 +12,8 @@ type FindNames = dyn Fn(&RunContext, &str) -> Names + Send + Sync;
 /// The key of the run's [`NameFinders`] in its values.
 const KEY: &str = "tower_agent.names";
 
-/// Finds the names that the layers of a run have declared, by kind.
-#[derive(Clone, Default)]
-struct NameFinders(Vec<(Arc<str>, Arc<FindNames>)>);
-
-impl NameFinders {
-    fn add(&mut self, kind: Arc<str>, find: Arc<FindNames>) {
-        if self.0.iter().all(|(known, _)| *known != kind) {
-            self.0.push((kind, find));
-        }
-    }
-}
+/// Find the names that the layers of a run have declared, by kind.
+type NameFinders = Vec<(Arc<str>, Arc<FindNames>)>;
 
 /// The names of a run's conversation that mean something there alone; see
 /// [`RunContext::names`].
@@ -72,10 +63,14 @@ impl DeclaredNames<'_> {
         let kind = kind.into();
         let find: Arc<FindNames> = Arc::new(find);
         let values = self.0.values();
-        let add = |finders: &mut NameFinders| finders.add(kind.clone(), find.clone());
+        let add = |finders: &mut NameFinders| {
+            if finders.iter().all(|(known, _)| *known != kind) {
+                finders.push((kind.clone(), find.clone()));
+            }
+        };
         if values.update(KEY, add).is_err() {
             // Somebody else's value: to leave it would let the names into other conversations.
-            values.set(KEY, NameFinders(vec![(kind, find)]));
+            values.set(KEY, vec![(kind, find)]);
         }
     }
 
@@ -92,7 +87,7 @@ impl DeclaredNames<'_> {
     #[must_use]
     pub fn in_text(self, text: &str) -> Names {
         let finders = self.finders();
-        let finders = finders.iter().flat_map(|finders| &finders.0);
+        let finders = finders.iter().flat_map(|finders| finders.iter());
         finders.flat_map(|(_, find)| find(self.0, text)).collect()
     }
 

@@ -15,7 +15,7 @@ pub(crate) struct Node {
     /// The number among those of the same place, from 1; 0 if the agent is not counted.
     pub(super) number: u32,
     /// A team called this agent, so that an escalation stops here.
-    pub(super) is_member: bool,
+    pub(crate) is_member: bool,
     escalated: AtomicBool,
     /// Counts the agents called in this one that have conversations of their own, by their places.
     children: Mutex<BTreeMap<Arc<str>, u32>>,
@@ -46,10 +46,6 @@ impl Node {
         let count = children.entry(place).or_default();
         *count += 1;
         *count
-    }
-
-    pub(crate) fn is_member(&self) -> bool {
-        self.is_member
     }
 
     pub(super) fn escalate(&self) {

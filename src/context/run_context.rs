@@ -16,7 +16,7 @@ use super::lease::Lease;
 use super::place::RecordPlace;
 use super::scope::Scope;
 use super::settings::Given;
-use super::state_trace::{StateTrace, TracedState};
+use super::state_trace::StateTrace;
 use super::tool_call_scope::ToolCallScope;
 use super::values::Values;
 use crate::chance;
@@ -82,6 +82,15 @@ impl From<Scope> for RunContext {
     }
 }
 
+impl Invocation {
+    /// Returns the agent that makes the call with this context, as the events of the run name it:
+    /// for code that adds to what an observer is told. `None` if nobody is told anything.
+    #[must_use]
+    pub fn of(context: &RunContext) -> Option<&Arc<Self>> {
+        context.listeners().invocation()
+    }
+}
+
 impl RunContext {
     /// Creates a run with a session's state and a token that cancels it.
     #[must_use]
@@ -139,13 +148,6 @@ impl RunContext {
     #[must_use]
     pub fn path(&self) -> &str {
         &self.scope.node.path
-    }
-
-    /// Returns the agent that makes this call as the [events](crate::stream::Event) of the run name
-    /// it, for code that adds to what an observer is told. `None` if nobody is told anything.
-    #[must_use]
-    pub fn invocation(&self) -> Option<&Arc<Invocation>> {
-        self.listeners().invocation()
     }
 
     /// Returns the number of model calls before this turn: 0 at the first.
@@ -307,18 +309,22 @@ impl RunContext {
     /// Returns the session's state.
     #[must_use]
     pub fn state(&self) -> &State {
-        if let Some(traced) = self.traced() {
-            return traced.state();
+        match self.carried.as_deref() {
+            Some(Carried {
+                trace: Some(trace), ..
+            }) => trace.inside(),
+            Some(Carried {
+                effects: Some(log), ..
+            }) => &log.0.state,
+            _ => &self.scope.run.state,
         }
-        let of_run = &self.scope.run.state;
-        self.effects().map_or(of_run, |log| &log.0.state)
     }
 
     /// Traces the use that this call makes of the state from now on.
     pub(crate) fn trace_state(&mut self) -> StateTrace {
-        let traced = Arc::new(TracedState::new(self.state().clone()));
-        self.carried = Some(Carried::traced(traced.clone(), self.carried.take()));
-        StateTrace::new(traced)
+        let trace = StateTrace::new(self.state().clone());
+        self.carried = Some(Carried::traced(trace.clone(), self.carried.take()));
+        trace
     }
 
     /// Returns the conversation's private state: data that callbacks keep across runs, such as the
@@ -569,10 +575,6 @@ impl RunContext {
     }
 
     /// Returns the log of the call that this is part of, if its effects are collected.
-    fn traced(&self) -> Option<&TracedState> {
-        self.carried.as_ref()?.traced.as_deref()
-    }
-
     #[inline]
     pub(super) fn effects(&self) -> Option<&EffectLog> {
         self.carried.as_ref()?.effects.as_ref()

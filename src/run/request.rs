@@ -55,13 +55,16 @@ pub struct AgentRequest {
     settings: Arc<Settings>,
     tools: ToolSet,
     extensions: Extensions,
-    callbacks: RunCallbacks,
+    pub(crate) callbacks: RunCallbacks,
     run: Joined,
-    record: ConversationRecord,
-    joins_at: Option<usize>,
+    /// The record to which the agent writes its messages.
+    pub(crate) record: ConversationRecord,
+    /// The index at which the agent joins its caller's own conversation, if it does.
+    pub(crate) joins_at: Option<usize>,
     /// A response from `after_agent` replaces all messages of the agent.
     pub(crate) after_says_all: bool,
-    takes_turn: bool,
+    /// The agent calls the model even if the conversation ends with the message of another agent.
+    pub(crate) takes_turn: bool,
     /// The agents around the called one, if another has transferred the conversation to it.
     pub(crate) neighbours: Option<Arc<Neighbours>>,
     pub(crate) is_for_team: bool,
@@ -454,11 +457,6 @@ impl AgentRequest {
         }
     }
 
-    /// Returns the record to which the agent writes its messages.
-    pub(crate) fn record(&self) -> &ConversationRecord {
-        &self.record
-    }
-
     /// Returns the request for another agent that continues the conversation in this run.
     pub(crate) fn hand_over(&self, messages: Messages) -> Self {
         let from = messages.whole().max(self.messages.len());
@@ -478,17 +476,6 @@ impl AgentRequest {
             neighbours: None,
             ..self.clone()
         }
-    }
-
-    /// Returns the index at which the agent joins its caller's own conversation, if it does.
-    pub(crate) fn joins_at(&self) -> Option<usize> {
-        self.joins_at
-    }
-
-    /// Returns whether the agent calls the model even if the conversation ends with the message of
-    /// another agent.
-    pub(crate) fn takes_turn(&self) -> bool {
-        self.takes_turn
     }
 
     /// Returns whether the called agent is a [team](crate::agent::TeamBuilder). `false` before the
@@ -552,16 +539,6 @@ impl AgentRequest {
     pub fn has_callbacks(&self) -> bool {
         self.callbacks.is_some()
     }
-
-    /// Returns the callbacks for this run.
-    pub(crate) fn callbacks(&self) -> &RunCallbacks {
-        &self.callbacks
-    }
-
-    /// Returns the callbacks for this run, to change or remove them.
-    pub(crate) fn callbacks_mut(&mut self) -> &mut RunCallbacks {
-        &mut self.callbacks
-    }
 }
 
 impl Request for AgentRequest {
@@ -593,7 +570,7 @@ impl Request for AgentRequest {
 
     fn mark(&self, response: &mut AgentResponse, replaced: Option<&AgentResponse>, origin: Origin) {
         if origin != Origin::Service {
-            response.set_origin(origin);
+            response.origin = origin;
         }
         match replaced {
             Some(replaced) => response.stand_for(replaced, self.after_says_all),

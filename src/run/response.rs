@@ -34,7 +34,7 @@ pub struct AgentResponse {
     end_reason: EndReason,
     state: State,
     saved: Option<Arc<SavedParts>>,
-    origin: Origin,
+    pub(super) origin: Origin,
     /// Created by a callback and not yet placed in a conversation.
     is_bare: bool,
 }
@@ -101,13 +101,19 @@ impl AgentResponse {
     }
 
     /// Creates the response of a run, of whose messages those from index `new_from` on are new.
-    pub(crate) fn of_run(messages: OrderedMessages, new_from: usize, context: &RunContext) -> Self {
+    pub(crate) fn of_run(
+        messages: OrderedMessages,
+        new_from: usize,
+        context: &RunContext,
+        iterations: u32,
+        end_reason: EndReason,
+    ) -> Self {
         Self {
             messages,
             new_from,
             usage: context.scope().tally.usage(),
-            iterations: 0,
-            end_reason: EndReason::Completed,
+            iterations,
+            end_reason,
             state: context.state().clone(),
             saved: Some(SavedParts::of(context)),
             origin: Origin::default(),
@@ -505,18 +511,9 @@ impl AgentResponse {
         }
     }
 
-    pub(crate) fn with_iterations(mut self, iterations: u32) -> Self {
-        self.iterations = iterations;
-        self
-    }
-
     pub(crate) fn with_end_reason(mut self, end_reason: EndReason) -> Self {
         self.end_reason = end_reason;
         self
-    }
-
-    pub(super) fn set_origin(&mut self, origin: Origin) {
-        self.origin = origin;
     }
 }
 

@@ -86,7 +86,7 @@ impl From<&AgentRequest> for SavedRequest {
             version: Version,
             run_id: context.run_id().into(),
             checkpoint: Checkpoint::before(
-                request.record(),
+                &request.record,
                 request.messages(),
                 context.private_state().snapshot(),
             ),

@@ -105,7 +105,7 @@ struct Open<R> {
 impl<R: Seen> Open<R> {
     fn of(request: &mut R, watch: &Watch) -> Option<Self> {
         let path = request.context().call_path();
-        let agent = request.context().invocation().cloned();
+        let agent = Invocation::of(request.context()).cloned();
         let extensions = request.attached()?;
         let is_hidden = Witness::is_inside_redaction(extensions);
         let witness = Witness::enter(extensions);
@@ -182,7 +182,7 @@ impl Seen for AgentRequest {
     fn begin(&mut self, watch: &Watch) -> Option<Begun> {
         let context = self.context();
         // Whose the run is, is known with its outermost agent.
-        if let Some(invocation) = context.invocation()
+        if let Some(invocation) = Invocation::of(context)
             && invocation.caller.is_none()
         {
             let conversation = context.extensions().get::<ConversationId>();
@@ -204,7 +204,7 @@ impl Seen for AgentRequest {
     }
 
     fn root(&self, watch: &Arc<Watch>) -> Option<Root> {
-        let agent = self.context().invocation()?;
+        let agent = Invocation::of(self.context())?;
         let is_kept = agent.caller.is_none() && watch.has_content && !watch.tap.is_closed();
         is_kept.then(|| Root::enter(self, agent, watch))
     }
@@ -438,7 +438,7 @@ impl<R: Seen> OpenCall<R> {
         if watch.tap.is_closed() {
             return None;
         }
-        let agent = request.context().invocation()?.id.clone();
+        let agent = Invocation::of(request.context())?.id.clone();
         let Begun {
             call,
             attempts,
