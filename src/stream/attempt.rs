@@ -27,12 +27,10 @@ pub struct Attempt {
 struct Reader {
     emitter: AttemptEmitter,
     ids: CallIds,
-    /// The error of a mapper that could not be created is returned at the first delta; that of a
-    /// mapper that has failed, at every later delta.
+    /// The error of one that could not be created or has failed, for every later delta.
     mappers: Result<Mappers>,
     /// The deltas that the mappers let through, while they are emitted.
     mapped: Vec<Delta>,
-    /// The message after the mappers, if there are any.
     seen: MessageBuilder,
     /// The output of the attempt, for the call if it does not finish.
     received: Unfinished,
@@ -40,7 +38,6 @@ struct Reader {
     is_replay: bool,
 }
 
-/// Emits what is visible of the attempt.
 struct AttemptEmitter {
     emitter: EventEmitter,
     call: Arc<CallHandle>,
@@ -166,7 +163,7 @@ impl Attempt {
             let Some(reader) = &mut self.reader else {
                 return Ok(());
             };
-            if reader.has_mappers() {
+            if !reader.mappers()?.is_empty() {
                 has_room = poll_fn(|cx| reader.poll_map(cx, false)).await?;
             }
             if has_room {
@@ -214,7 +211,7 @@ impl Attempt {
                 call.id = id.clone();
             }
         }
-        self.draft.push_part(part);
+        self.draft.push_part(part, false);
         self.show(deltas.into_iter())
     }
 
@@ -247,7 +244,22 @@ impl Attempt {
         };
         // It may be dropped while a mapper holds back the end, and the draft has moved.
         reader.received.text_len = draft.text_len();
-        let (message, has_room) = reader.finish(draft).await?;
+        let AttemptEmitter { call, number, .. } = &reader.emitter;
+        let number = *number;
+        let mut message = draft.into_message();
+        message.set_id(call.look(|call| call.message(number)));
+        let sent = if reader.mappers()?.is_empty() {
+            // A clone shares its content, by which the end of the call sees that the two are the
+            // same.
+            message.clone()
+        } else {
+            if !poll_fn(|cx| reader.poll_map(cx, true)).await? {
+                reader.emitter.room().await?;
+            }
+            std::mem::take(&mut reader.seen).into_message()
+        };
+        let AttemptEmitter { emitter, call, .. } = &reader.emitter;
+        let ((), has_room) = emitter.push_of(call, |call, out| call.finish(number, sent, out))?;
         if !has_room {
             // Complete, and visible as such. Of a call that is dropped here, what it has used is
             // counted as that of any other without a response.
@@ -256,7 +268,7 @@ impl Attempt {
         reader.disarm();
         Ok(Streamed {
             message,
-            attempt: Some(reader.emitter.number),
+            attempt: Some(number),
         })
     }
 }
@@ -280,12 +292,6 @@ impl Reader {
                 call.look(|call| call.name_tool_call(*number, *index))
             });
         }
-    }
-
-    #[inline]
-    fn has_mappers(&self) -> bool {
-        let mappers = self.mappers.as_ref();
-        mappers.is_ok_and(|mappers| !mappers.is_empty())
     }
 
     fn mappers(&mut self) -> Result<&mut Mappers> {
@@ -321,32 +327,10 @@ impl Reader {
             }
         }
     }
-
-    async fn finish(&mut self, draft: MessageBuilder) -> Result<(Message, bool)> {
-        let mut message = draft.into_message();
-        message.set_id(
-            self.emitter
-                .call
-                .look(|call| call.message(self.emitter.number)),
-        );
-        let mappers = self.mappers()?;
-        let sent = if mappers.is_empty() {
-            // A clone shares its content, by which the end of the call sees that the two are the
-            // same.
-            message.clone()
-        } else {
-            if !poll_fn(|cx| self.poll_map(cx, true)).await? {
-                self.emitter.room().await?;
-            }
-            std::mem::take(&mut self.seen).into_message()
-        };
-        Ok((message, self.emitter.finish(sent)?))
-    }
 }
 
 impl AttemptEmitter {
-    /// Emits deltas; returns whether there is capacity for more. `draft` is the visible message so
-    /// far.
+    /// Emits deltas of the visible message `draft`; returns whether there is room.
     #[inline]
     fn emit(
         &self,
@@ -359,16 +343,6 @@ impl AttemptEmitter {
         written.map(|()| has_room)
     }
 
-    /// Emits the end of the attempt, whose visible message is `sent`; returns whether there is
-    /// capacity for more.
-    fn finish(&self, sent: Message) -> Result<bool> {
-        let ((), has_room) = self
-            .emitter
-            .push_of(&self.call, |call, out| call.finish(self.number, sent, out))?;
-        Ok(has_room)
-    }
-
-    /// Waits until there is capacity.
     fn room(&self) -> impl Future<Output = Result<()>> {
         self.emitter.room()
     }

@@ -27,7 +27,6 @@ pub(super) struct CallHandle {
 }
 
 impl CallHandle {
-    /// Starts a call that is shown as this message.
     pub(super) fn new(channel: Arc<CallChannel>, message: MessageId) -> Self {
         let key = channel.look(|calls| calls.insert(VisibleCall::new(message)));
         Self { channel, key }
@@ -52,7 +51,6 @@ impl Drop for CallHandle {
     }
 }
 
-/// What is received of the attempts at a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Received(pub(super) Arc<CallHandle>);
 
@@ -71,7 +69,6 @@ pub(super) struct VisibleCall {
     message: MessageId,
     attempts: u32,
     live: Option<Live>,
-    /// The attempts that were dropped before they finished.
     unfinished: Vec<Unfinished>,
     /// How many of them were counted.
     counted: usize,
@@ -80,7 +77,6 @@ pub(super) struct VisibleCall {
     is_over: bool,
 }
 
-/// The visible attempt.
 #[derive(Debug)]
 struct Live {
     attempt: u32,
@@ -91,7 +87,6 @@ struct Live {
 #[derive(Debug)]
 enum LivePhase {
     Writing,
-    /// It was dropped before it finished.
     Abandoned(Unfinished),
     /// It has finished, and `sent` was visible. Only attempts that started later replace it.
     Finished {
@@ -136,19 +131,16 @@ impl VisibleCall {
         }
     }
 
-    /// Returns the number of a new attempt.
     pub(super) fn open(&mut self) -> u32 {
         let attempt = self.attempts;
         self.attempts += 1;
         attempt
     }
 
-    /// Returns whether output of this call was streamed.
     pub(super) fn is_committed(&self) -> bool {
         self.live.is_some()
     }
 
-    /// Returns what had been received of the attempts that did not finish.
     pub(super) fn unfinished(&self) -> &[Unfinished] {
         &self.unfinished
     }
@@ -162,12 +154,10 @@ impl VisibleCall {
         received.copied().collect()
     }
 
-    /// Records the error of an attempt, or of the call.
     pub(super) fn fail(&mut self, kind: ErrorKind) {
         self.failure = Some(kind);
     }
 
-    /// Returns the id of the message that shows an attempt.
     pub(super) fn message(&self, attempt: u32) -> MessageId {
         self.message.attempt(attempt)
     }
@@ -272,7 +262,6 @@ impl VisibleCall {
         }
     }
 
-    /// Handles an attempt that was dropped before it finished.
     pub(super) fn abandon(&mut self, attempt: u32, received: Unfinished) {
         self.unfinished.push(received);
         match &mut self.live {
@@ -331,7 +320,6 @@ pub(super) fn show(id: &MessageId, message: &Message, out: &mut EventBatch<'_>) 
     provider_data(id, message, out);
 }
 
-/// Emits the provider data of the calls of a final message.
 fn provider_data(id: &MessageId, message: &Message, out: &mut EventBatch<'_>) {
     for (index, call) in message.tool_calls().enumerate() {
         if !call.provider.is_empty() {
@@ -352,7 +340,6 @@ pub(super) struct Blocks {
     has_text: bool,
     reasoning: Option<Arc<str>>,
     reasonings: u32,
-    /// The number of calls so far.
     call_count: usize,
     /// The calls that have not ended.
     calls: Vec<Arc<str>>,
@@ -374,7 +361,6 @@ impl Blocks {
         }
     }
 
-    /// Adds the events of a delta.
     #[inline]
     pub(super) fn write(&mut self, delta: Delta, out: &mut EventBatch<'_>) {
         if delta.is_empty() {
@@ -465,7 +451,6 @@ impl Blocks {
         }
     }
 
-    /// Ends all open blocks.
     pub(super) fn close(&mut self, out: &mut EventBatch<'_>) {
         self.close_reasoning(out);
         if std::mem::take(&mut self.has_text) {

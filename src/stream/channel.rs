@@ -21,7 +21,6 @@ pub(super) struct EventChannel<T> {
     state: Mutex<ChannelState<T>>,
 }
 
-/// An event in the queue.
 #[derive(Debug)]
 pub(super) struct QueuedEvent {
     /// `None` if it is that of the event before: most events share it, and counting the references
@@ -31,34 +30,31 @@ pub(super) struct QueuedEvent {
 }
 
 #[derive(Debug, Default)]
-struct ChannelState<T> {
+struct EventQueue {
     events: VecDeque<QueuedEvent>,
     /// The invocation of the last event that was added.
     last: Option<Arc<Invocation>>,
+    is_over: bool,
+}
+
+#[derive(Debug, Default)]
+struct ChannelState<T> {
+    queue: EventQueue,
     /// Number of events that the consumer has taken, and may not have read yet.
     taken: usize,
     beside: T,
     /// The senders that wait for capacity and were not woken, by their turn. With a
     /// [`Notify`](tokio::sync::Notify) they would need its lock as well, and a longer future.
     waiting: BTreeMap<u64, Waker>,
-    /// The last turn that was given to a sender.
     turn: u64,
     /// A separate waker beside the lock would cost every event another atomic operation.
     reader: Option<Waker>,
-    /// The stream has ended.
-    is_over: bool,
-    /// The consumer has disconnected.
     is_closed: bool,
 }
 
 impl<T> ChannelState<T> {
     fn has_room(&self, capacity: usize) -> bool {
-        self.events.len() + self.taken <= capacity
-    }
-
-    fn next_turn(&mut self) -> u64 {
-        self.turn += 1;
-        self.turn
+        self.queue.events.len() + self.taken <= capacity
     }
 
     /// Takes the waker of the sender that has waited longest, if there is capacity for it. It wakes
@@ -81,32 +77,25 @@ fn gone() -> Error {
 /// Adds events of one invocation, under the lock of the channel.
 pub(super) struct EventBatch<'a> {
     invocation: &'a Arc<Invocation>,
-    last: &'a mut Option<Arc<Invocation>>,
-    events: &'a mut VecDeque<QueuedEvent>,
-    is_over: &'a mut bool,
+    queue: &'a mut EventQueue,
 }
 
 impl EventBatch<'_> {
     #[inline(always)]
     pub(super) fn push(&mut self, kind: EventKind) {
-        let is_same = self
-            .last
-            .as_ref()
-            .is_some_and(|last| Arc::ptr_eq(last, self.invocation));
-        let invocation = if is_same { None } else { Some(self.change()) };
-        self.events.push_back(QueuedEvent { invocation, kind });
-    }
-
-    /// Remembers the invocation for the events that follow.
-    #[cold]
-    fn change(&mut self) -> Arc<Invocation> {
-        self.last.insert(self.invocation.clone()).clone()
+        let last = self.queue.last.as_ref();
+        let is_same = last.is_some_and(|last| Arc::ptr_eq(last, self.invocation));
+        let change = || self.queue.last.insert(self.invocation.clone()).clone();
+        let invocation = (!is_same).then(change);
+        self.queue
+            .events
+            .push_back(QueuedEvent { invocation, kind });
     }
 
     /// Adds the last event: nothing follows it.
     pub(super) fn end(&mut self, kind: EventKind) {
         self.push(kind);
-        *self.is_over = true;
+        self.queue.is_over = true;
     }
 }
 
@@ -130,28 +119,14 @@ impl<T: Default> EventChannel<T> {
         if state.is_closed {
             return Err(gone());
         }
-        if state.is_over {
+        if state.queue.is_over {
             return Err(Error::new(ErrorKind::Cancelled, "the run has ended"));
         }
-        let ChannelState {
-            beside,
-            events,
-            last,
-            is_over,
-            ..
-        } = state;
-        let result = fill(
-            beside,
-            &mut EventBatch {
-                invocation,
-                last,
-                events,
-                is_over,
-            },
-        );
+        let queue = &mut state.queue;
+        let result = fill(&mut state.beside, &mut EventBatch { invocation, queue });
         let has_room = state.has_room(self.capacity);
         // Not every `tell` adds an event, and a reader that is woken for none polls in vain.
-        let reader = if state.events.is_empty() {
+        let reader = if state.queue.events.is_empty() {
             None
         } else {
             state.reader.take()
@@ -167,7 +142,6 @@ impl<T: Default> EventChannel<T> {
         look(&mut lock(&self.state).beside)
     }
 
-    /// Waits for capacity.
     pub(super) fn room(&self) -> Room<'_, T> {
         Room {
             channel: self,
@@ -180,7 +154,7 @@ impl<T: Default> EventChannel<T> {
     pub(super) fn take(&self, into: &mut VecDeque<QueuedEvent>) {
         let mut state = lock(&self.state);
         // Swapped, so that the two queues keep their capacity and nothing is copied.
-        std::mem::swap(&mut state.events, into);
+        std::mem::swap(&mut state.queue.events, into);
         // They count against the capacity until they are read: the two queues would hold twice as
         // much.
         state.taken = into.len();
@@ -195,8 +169,8 @@ impl<T: Default> EventChannel<T> {
         // The consumer asks for more, so it has read what it took.
         state.taken = 0;
         let mut earlier = None;
-        let poll = match state.events.pop_front() {
-            None if !state.is_over => {
+        let poll = match state.queue.events.pop_front() {
+            None if !state.queue.is_over => {
                 earlier = state.reader.replace(cx.waker().clone());
                 Poll::Pending
             }
@@ -210,22 +184,20 @@ impl<T: Default> EventChannel<T> {
         poll
     }
 
-    /// Ends the stream.
     pub(super) fn end(&self) {
         let mut state = lock(&self.state);
-        state.is_over = true;
+        state.queue.is_over = true;
         let reader = state.reader.take();
         drop(state);
         wake(reader);
     }
 
-    /// Disconnects the consumer.
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
         // Senders find it closed and stop the run; the events are dropped without the lock, since
         // they may own values with a `Drop` of their own.
         state.is_closed = true;
-        let events = std::mem::take(&mut state.events);
+        let events = std::mem::take(&mut state.queue.events);
         let senders = std::mem::take(&mut state.waiting);
         drop(state);
         drop(events);
@@ -235,12 +207,10 @@ impl<T: Default> EventChannel<T> {
     }
 }
 
-/// The wait of a sender for capacity.
 #[derive(Debug)]
 pub(super) struct Room<'a, T> {
     channel: &'a EventChannel<T>,
-    /// `None` if it does not have to wait. A sender that was woken keeps its turn, since another
-    /// one may have been faster.
+    /// `None` if it need not wait. Kept once it is woken: another one may have been faster.
     turn: Option<u64>,
 }
 
@@ -270,7 +240,10 @@ impl<T> Future for Room<'_, T> {
             self.leave(state);
             return Poll::Ready(Ok(()));
         }
-        let turn = *self.turn.get_or_insert_with(|| state.next_turn());
+        let turn = *self.turn.get_or_insert_with(|| {
+            state.turn += 1;
+            state.turn
+        });
         let earlier = state.waiting.insert(turn, cx.waker().clone());
         // Dropped without the lock, as in `EventChannel::poll`.
         drop(state);

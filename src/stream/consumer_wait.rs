@@ -38,17 +38,14 @@ pub(super) struct Clock {
     waits: Mutex<Waits>,
 }
 
-/// The waits for the consumer, over and not.
 #[derive(Debug, Default)]
 struct Waits {
     total: Duration,
-    /// The number of waits now.
     now: usize,
     /// The start of the first of them: concurrent waits count once.
     since: Option<Instant>,
 }
 
-/// One wait for the consumer.
 #[derive(Debug)]
 pub(super) struct Pause(Arc<Clock>);
 
@@ -63,14 +60,12 @@ impl Clock {
     pub(super) fn pause(self: &Arc<Self>) -> Option<Pause> {
         // Nobody measures in most runs: they read no clock and take no lock for an event.
         let is_watched = self.watchers.load(Ordering::Relaxed) > 0;
-        is_watched.then(|| self.begin())
-    }
-
-    fn begin(self: &Arc<Self>) -> Pause {
-        let mut waits = lock(&self.waits);
-        waits.now += 1;
-        waits.since.get_or_insert_with(Instant::now);
-        Pause(self.clone())
+        is_watched.then(|| {
+            let mut waits = lock(&self.waits);
+            waits.now += 1;
+            waits.since.get_or_insert_with(Instant::now);
+            Pause(self.clone())
+        })
     }
 
     fn elapsed(&self) -> Duration {

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::future::Future;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
@@ -24,11 +23,9 @@ struct EmitterInner {
     run: Arc<StreamedRun>,
     /// The agent whose conversation this one continues, or the run.
     conversation: Option<EventEmitter>,
-    /// The responses that were streamed and not discarded.
     shown: Mutex<Vec<Message>>,
 }
 
-/// Data shared by the agents of a run.
 struct StreamedRun {
     name: Arc<str>,
     channel: Arc<CallChannel>,
@@ -70,7 +67,6 @@ impl EventEmitter {
         (Self(Arc::new(part)), events)
     }
 
-    /// Creates the emitter of an agent called in this one.
     pub(crate) fn enter(&self, path: Arc<str>, tool_call: Option<Arc<str>>, goes_on: bool) -> Self {
         let EmitterInner {
             invocation, run, ..
@@ -172,7 +168,6 @@ impl EventEmitter {
         })
     }
 
-    /// Waits until the consumer has made room.
     pub(super) async fn room(&self) -> Result<()> {
         let StreamedRun { channel, clock, .. } = &*self.0.run;
         // Held until the wait ends, or is dropped.
@@ -180,12 +175,10 @@ impl EventEmitter {
         channel.room().await
     }
 
-    /// Begins a model call whose response is the message with this id.
     pub(super) fn enter_call(&self, id: MessageId) -> CallHandle {
         CallHandle::new(self.0.run.channel.clone(), id)
     }
 
-    /// Returns the agent as the events name it.
     pub(crate) fn invocation(&self) -> &Arc<Invocation> {
         &self.0.invocation
     }
@@ -195,13 +188,10 @@ impl EventEmitter {
         &self.0.run.name
     }
 
-    /// Returns a counter of the time that the run waits for its consumer from now on.
     pub(crate) fn consumer_wait(&self) -> ConsumerWait {
         self.0.run.clock.watch()
     }
 
-    /// Ends a model call: its visible message becomes the response, from the attempt with that
-    /// number, if there was one.
     pub(super) async fn settle(&self, call: &CallHandle, answer: Option<(&Message, Option<u32>)>) {
         let settle = |calls: &mut Calls, out: &mut EventBatch<'_>| {
             call.of(calls).settle(answer, out);
@@ -266,8 +256,7 @@ impl EventEmitter {
         }
     }
 
-    /// Leaves these messages visible, although they are not part of the response: they join the
-    /// conversation in a later run.
+    /// Leaves these messages visible: they join the conversation in a later run.
     pub(crate) fn hold<'a>(&self, messages: impl Iterator<Item = &'a Message>) {
         let mut shown = lock(&self.0.shown);
         for message in messages {
@@ -275,8 +264,7 @@ impl EventEmitter {
         }
     }
 
-    /// Returns the indices of the messages that were shown with another content. Each is another
-    /// message to the consumer, and needs an id of its own.
+    /// Returns the indices of messages that were shown otherwise, and need ids of their own.
     pub(crate) fn shown_otherwise<'a>(
         &self,
         messages: impl Iterator<Item = (usize, &'a Message)>,
@@ -354,8 +342,7 @@ impl EventEmitter {
         self.emit_all(add).await;
     }
 
-    /// Handles an agent that has failed or was dropped. Its output is discarded if another response
-    /// replaces it.
+    /// Handles an agent that failed or was dropped: another response may replace its output.
     pub(crate) fn failed(&self) {
         let shown = std::mem::take(&mut *lock(&self.0.shown));
         self.hand_over(shown);
@@ -368,13 +355,11 @@ impl EventEmitter {
     }
 }
 
-/// Returns whether this message of a transcript is the one that was shown.
 fn is_shown_as(message: &Message, shown: &Message) -> bool {
     message.id() == shown.id() && shows_same(message, shown)
 }
 
-/// Finds the elements of a list one after another. They are nearly always searched in the order of
-/// the list, so a search begins after the last one found.
+/// Finds the elements of a list, nearly always in its order: a search begins after the last one.
 struct InOrder<'a, T> {
     list: &'a [T],
     from: usize,
@@ -400,7 +385,6 @@ fn push_results(call: &CallName, message: &Message, out: &mut EventBatch<'_>) {
     results(call, message).for_each(|result| out.push(result));
 }
 
-/// Returns the events of the results of a tool call in a message.
 pub(super) fn results(call: &CallName, message: &Message) -> impl Iterator<Item = EventKind> {
     message.tool_results().cloned().map(|result| {
         let answered_by = result.answered_by().to_vec();
@@ -424,12 +408,4 @@ pub(super) fn results(call: &CallName, message: &Message) -> impl Iterator<Item 
             answered_by,
         }))
     })
-}
-
-impl fmt::Debug for EventEmitter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EventEmitter")
-            .field(&self.0.invocation)
-            .finish()
-    }
 }

@@ -18,12 +18,10 @@ use super::event::{Event, EventKind, Invocation};
 pub struct EventStream {
     channel: Arc<CallChannel>,
     taken: VecDeque<QueuedEvent>,
-    /// The invocation of the last event that was taken.
     invocation: Arc<Invocation>,
     /// The time at which `taken` was filled. The run is polled by the consumer, so that its events
     /// have happened just before.
     time: SystemTime,
-    /// The number of the next event.
     number: u64,
     clock: Arc<Clock>,
     /// The consumer's time with the current event, while it is measured.
@@ -60,8 +58,7 @@ impl EventStream {
         self.away = self.clock.pause();
     }
 
-    /// Returns whether an event is already queued. All queued events are taken at once: the run
-    /// that adds more is polled by the consumer itself.
+    /// Returns whether an event is there. All are taken at once: the consumer polls what adds more.
     #[inline]
     pub(crate) fn is_ready(&mut self) -> bool {
         if self.taken.is_empty() {
@@ -74,8 +71,7 @@ impl EventStream {
         true
     }
 
-    /// Takes what is queued beside what was taken before and is still to be read; returns whether
-    /// there was anything. If not, the task is woken by the next event.
+    /// Takes what is queued beside what is still to be read; returns whether there was anything.
     pub(crate) fn take_more(&mut self, cx: &mut Context<'_>) -> bool {
         let before = self.taken.len();
         while let Poll::Ready(Some(event)) = self.channel.poll(cx) {
@@ -100,7 +96,6 @@ impl EventStream {
         Poll::Ready(!self.taken.is_empty())
     }
 
-    /// Returns the next event that is ready.
     #[inline]
     pub(crate) fn ready(&self) -> Option<(&Arc<Invocation>, &EventKind)> {
         let QueuedEvent { invocation, kind } = self.taken.front()?;
@@ -118,7 +113,6 @@ impl EventStream {
         Some(kind)
     }
 
-    /// Takes the next event that is ready, with its invocation.
     #[inline]
     pub(crate) fn take_event(&mut self) -> Option<Event> {
         let number = self.number;

@@ -19,9 +19,8 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Returns the listeners of an agent that is called in this one, whose own observers these are.
-    /// `run` returns the run as observers see it, and `tool_call` the id in the stream of the tool
-    /// call that the agent is called in.
+    /// Returns the listeners of an agent called in this one, which has these observers. `tool_call`
+    /// is that of the call in the stream.
     pub(crate) fn enter(
         &self,
         observers: &[Observer],
@@ -49,7 +48,6 @@ impl Listeners {
         Self { emitter, observed }
     }
 
-    /// Returns whether there is anybody.
     #[inline]
     pub(crate) fn is_told(&self) -> bool {
         self.emitter.is_some() || self.observed.is_some()
@@ -62,14 +60,12 @@ impl Listeners {
         observed.filter(|observed| observed.asks_about_wrappers())
     }
 
-    /// Returns the agent as they see it, if there is anybody.
     pub(crate) fn invocation(&self) -> Option<&Arc<Invocation>> {
         let streamed = self.emitter.as_ref().map(EventEmitter::invocation);
         // Where there are both, they name the agent alike.
         streamed.or_else(|| self.observed.as_ref().map(Observed::invocation))
     }
 
-    /// Returns a counter of the time that the run waits for its consumer from now on.
     pub(crate) fn consumer_wait(&self) -> ConsumerWait {
         let emitter = self.emitter.as_ref();
         emitter.map_or_else(ConsumerWait::default, EventEmitter::consumer_wait)

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -83,11 +82,10 @@ pub trait Mapper: Send + 'static {
 /// response in place of the deltas.
 ///
 /// ```
-/// use tower_agent::callback::{Bundle, after_model, before_model};
+/// use tower_agent::callback::before_model;
 /// use tower_agent::stream::{Delta, map_fn};
-/// use tower_agent::{Action, Part};
 ///
-/// let deltas = before_model(|request| {
+/// let loud = before_model(|request| {
 ///     request.map_deltas(|| {
 ///         map_fn(|delta| match delta {
 ///             Delta::Text(text) => Some(Delta::Text(text.to_uppercase())),
@@ -95,19 +93,9 @@ pub trait Mapper: Send + 'static {
 ///         })
 ///     });
 /// });
-/// let response = after_model(|_, response| {
-///     let mut response = response.clone();
-///     for part in response.message_mut().parts_mut() {
-///         if let Part::Text(text) = part {
-///             text.text = text.text.to_uppercase();
-///         }
-///     }
-///     Action::Respond(response)
-/// });
-/// let loud = Bundle::new().on_model(deltas).on_model(response);
 /// # drop(loud);
 /// ```
-pub fn map_fn<F, I>(map: F) -> MapFn<F>
+pub fn map_fn<F, I>(map: F) -> impl Mapper
 where
     F: FnMut(Delta) -> I + Send + 'static,
     I: IntoIterator<Item = Delta>,
@@ -115,9 +103,7 @@ where
     MapFn(map)
 }
 
-/// A mapper made from a function; created by [`map_fn`].
-#[derive(Clone, Copy)]
-pub struct MapFn<F>(F);
+struct MapFn<F>(F);
 
 impl<F, I> Mapper for MapFn<F>
 where
@@ -127,12 +113,6 @@ where
     fn map(&mut self, delta: Delta, out: &mut Vec<Delta>) -> Result<()> {
         out.extend((self.0)(delta));
         Ok(())
-    }
-}
-
-impl<F> fmt::Debug for MapFn<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MapFn").finish_non_exhaustive()
     }
 }
 
@@ -161,13 +141,11 @@ impl Frame {
         }
     }
 
-    /// Returns the number of mappers of this band and those around it.
     pub(super) fn mappers(&self) -> usize {
         let outer = self.outer.as_ref().map_or(0, |outer| outer.mappers());
         self.factories.len() + outer
     }
 
-    /// Adds a mapper to the current band.
     pub(super) fn add<M: Mapper>(
         frames: &mut Option<Arc<Self>>,
         factory: impl Fn() -> M + Send + Sync + 'static,
@@ -187,16 +165,13 @@ pub(super) struct Mappers {
     round: Option<Round>,
     /// The deltas that they act on; last first while one acts.
     deltas: Vec<Delta>,
-    /// The resulting deltas.
     mapped: Vec<Delta>,
     is_flushed: bool,
 }
 
-/// One pass through the mappers. If a call is dropped while one of them is not ready, the next call
-/// continues the pass.
+/// One pass through the mappers. It goes on if a call is dropped while one of them is not ready.
 #[derive(Clone, Copy)]
 struct Round {
-    /// The index of the mapper that acts next.
     stage: usize,
     is_end: bool,
 }
@@ -223,7 +198,6 @@ impl Mappers {
         self.chain.is_empty()
     }
 
-    /// Adds the next delta to act on.
     pub(super) fn push(&mut self, delta: Delta) {
         if self.round.is_some() {
             // A pass has begun: a delta that joined it now would miss the mappers that have acted.
@@ -237,10 +211,6 @@ impl Mappers {
         }
     }
 
-    fn has_more(&self, is_end: bool) -> bool {
-        !self.waiting.is_empty() || (is_end && !self.is_flushed)
-    }
-
     /// Puts the next deltas to emit in the place of those in `out`, at the end also those that were
     /// held back. Returns `false` when there are no more.
     pub(super) fn poll(
@@ -250,14 +220,30 @@ impl Mappers {
         out: &mut Vec<Delta>,
     ) -> Poll<Result<bool>> {
         if self.round.is_none() {
-            if !self.has_more(is_end) {
+            if self.waiting.is_empty() && (!is_end || self.is_flushed) {
                 return Poll::Ready(Ok(false));
             }
             // Last first: a mapper pops the next delta from the end.
             self.deltas.extend(self.waiting.drain(..).rev());
             self.round = Some(Round { stage: 0, is_end });
         }
-        if !caught(|| self.act(cx))? {
+        let has_acted = caught(|| {
+            let Some(Round { stage, is_end }) = &mut self.round else {
+                return Ok(true);
+            };
+            while let Some(mapper) = self.chain.get_mut(*stage) {
+                if !mapper.act(cx, &mut self.deltas, &mut self.mapped, *is_end)? {
+                    return Ok(false);
+                }
+                *stage += 1;
+                // Last first, for the next mapper.
+                if self.deltas.len() > 1 && *stage < self.chain.len() {
+                    self.deltas.reverse();
+                }
+            }
+            Ok(true)
+        });
+        if !has_acted? {
             // `round` stays: the next call continues with the same mapper, and no delta is mapped
             // twice.
             return Poll::Pending;
@@ -267,31 +253,6 @@ impl Mappers {
         out.clear();
         std::mem::swap(&mut self.deltas, out);
         Poll::Ready(Ok(true))
-    }
-
-    /// Returns `false` if it must wait.
-    fn act(&mut self, cx: &mut Context<'_>) -> Result<bool> {
-        let Self {
-            chain,
-            round,
-            deltas,
-            mapped,
-            ..
-        } = self;
-        let Some(Round { stage, is_end }) = round else {
-            return Ok(true);
-        };
-        while let Some(mapper) = chain.get_mut(*stage) {
-            if !mapper.act(cx, deltas, mapped, *is_end)? {
-                return Ok(false);
-            }
-            *stage += 1;
-            // Last first, for the next mapper.
-            if deltas.len() > 1 && *stage < chain.len() {
-                deltas.reverse();
-            }
-        }
-        Ok(true)
     }
 }
 

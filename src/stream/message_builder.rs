@@ -9,22 +9,21 @@ use crate::message::{Arguments, Message, Part, ProviderData, Reasoning, Role, Te
 #[derive(Debug, Default)]
 pub(super) struct MessageBuilder {
     parts: Vec<BuiltPart>,
+    /// The last part goes on with further deltas of its kind.
+    is_open: bool,
     /// The position of the last tool call with each index.
     call_positions: BTreeMap<usize, usize>,
 }
 
 #[derive(Debug)]
 enum BuiltPart {
-    Text(String),
-    Reasoning(String),
+    Part(Part),
     ToolCall {
         index: usize,
         id: Arc<str>,
         name: Arc<str>,
         arguments: String,
     },
-    /// A part that is complete: what follows belongs to another.
-    Whole(Part),
 }
 
 impl MessageBuilder {
@@ -32,12 +31,14 @@ impl MessageBuilder {
     pub(super) fn push(&mut self, delta: &Delta) -> Result<()> {
         match delta {
             Delta::Text(more) => match self.parts.last_mut() {
-                Some(BuiltPart::Text(text)) => text.push_str(more),
-                _ => self.parts.push(BuiltPart::Text(more.clone())),
+                Some(BuiltPart::Part(Part::Text(text))) if self.is_open => text.text.push_str(more),
+                _ => self.push_part(Part::from_text(more), true),
             },
             Delta::Reasoning(more) => match self.parts.last_mut() {
-                Some(BuiltPart::Reasoning(text)) => text.push_str(more),
-                _ => self.parts.push(BuiltPart::Reasoning(more.clone())),
+                Some(BuiltPart::Part(Part::Reasoning(part))) if self.is_open => {
+                    part.text.push_str(more);
+                }
+                _ => self.push_part(Part::reasoning(more), true),
             },
             Delta::ToolCall { index, id, name } => {
                 // The last one, if two start with the same index.
@@ -54,44 +55,47 @@ impl MessageBuilder {
         Ok(())
     }
 
-    pub(super) fn push_part(&mut self, part: Part) {
-        self.parts.push(BuiltPart::Whole(part));
+    pub(super) fn push_part(&mut self, part: Part, is_open: bool) {
+        self.parts.push(BuiltPart::Part(part));
+        self.is_open = is_open;
     }
 
     /// Completes the last part if it is reasoning, or else adds reasoning without text.
     pub(super) fn end_reasoning(&mut self, provider: ProviderData) {
-        let text = match self
-            .parts
-            .pop_if(|last| matches!(last, BuiltPart::Reasoning(_)))
-        {
-            Some(BuiltPart::Reasoning(text)) => text,
-            _ => String::new(),
-        };
-        self.parts.push(BuiltPart::Whole(Part::Reasoning(Reasoning {
-            text,
-            provider,
-        })));
+        match self.parts.last_mut() {
+            Some(BuiltPart::Part(Part::Reasoning(part))) if self.is_open => {
+                part.provider = provider;
+                self.is_open = false;
+            }
+            _ => {
+                let text = String::new();
+                self.push_part(Part::Reasoning(Reasoning { text, provider }), false);
+            }
+        }
     }
 
     /// Completes the last part if it is text, or else adds the data as text without characters.
     pub(super) fn end_text(&mut self, provider: ProviderData) {
-        let text = match self.parts.pop_if(|last| matches!(last, BuiltPart::Text(_))) {
-            Some(BuiltPart::Text(text)) => text,
-            _ if provider.is_empty() => return,
-            _ => String::new(),
-        };
-        self.parts
-            .push(BuiltPart::Whole(Part::Text(Text { text, provider })));
+        match self.parts.last_mut() {
+            Some(BuiltPart::Part(Part::Text(part))) if self.is_open => {
+                part.provider = provider;
+                self.is_open = false;
+            }
+            _ if provider.is_empty() => {}
+            _ => {
+                let text = String::new();
+                self.push_part(Part::Text(Text { text, provider }), false);
+            }
+        }
     }
 
     /// The length of the text so far, in bytes.
     pub(super) fn text_len(&self) -> usize {
         let lengths = self.parts.iter().map(|part| match part {
-            BuiltPart::Text(text) | BuiltPart::Reasoning(text) => text.len(),
+            BuiltPart::Part(part) => part.text_len(),
             BuiltPart::ToolCall {
                 name, arguments, ..
             } => name.len() + arguments.len(),
-            BuiltPart::Whole(part) => part.text_len(),
         });
         lengths.sum()
     }
@@ -102,17 +106,13 @@ impl MessageBuilder {
     }
 
     fn arguments(&mut self, wanted: usize) -> Result<&mut String> {
-        let part = self
-            .call_positions
-            .get(&wanted)
-            .and_then(|&position| self.parts.get_mut(position));
-        match part {
-            Some(BuiltPart::ToolCall { arguments, .. }) => Ok(arguments),
-            _ => {
-                let message = format!("arguments for tool call {wanted}, which has not started");
-                Err(Error::new(ErrorKind::Protocol, message))
-            }
+        if let Some(&position) = self.call_positions.get(&wanted)
+            && let Some(BuiltPart::ToolCall { arguments, .. }) = self.parts.get_mut(position)
+        {
+            return Ok(arguments);
         }
+        let message = format!("arguments for tool call {wanted}, which has not started");
+        Err(Error::new(ErrorKind::Protocol, message))
     }
 
     /// Returns the same content in as few deltas as possible.
@@ -120,8 +120,7 @@ impl MessageBuilder {
         let mut deltas = Vec::with_capacity(self.parts.len());
         for (at, part) in self.parts.iter().enumerate() {
             match part {
-                BuiltPart::Text(text) => deltas.push(Delta::Text(text.clone())),
-                BuiltPart::Reasoning(text) => deltas.push(Delta::Reasoning(text.clone())),
+                BuiltPart::Part(part) => deltas.extend(of_part(index_of_part(at), part)),
                 BuiltPart::ToolCall {
                     index,
                     id,
@@ -137,7 +136,6 @@ impl MessageBuilder {
                         json: arguments.clone(),
                     });
                 }
-                BuiltPart::Whole(part) => deltas.extend(of_part(index_of_part(at), part)),
             }
         }
         deltas
@@ -151,18 +149,13 @@ impl MessageBuilder {
 impl From<BuiltPart> for Part {
     fn from(part: BuiltPart) -> Self {
         match part {
-            BuiltPart::Text(text) => Self::from_text(text),
-            BuiltPart::Reasoning(text) => Self::Reasoning(Reasoning {
-                text,
-                ..Reasoning::default()
-            }),
+            BuiltPart::Part(part) => part,
             BuiltPart::ToolCall {
                 id,
                 name,
                 arguments,
                 ..
             } => Self::ToolCall(ToolCall::from_text(id, name, arguments)),
-            BuiltPart::Whole(part) => part,
         }
     }
 }
@@ -199,65 +192,28 @@ pub(super) fn of_part(index: usize, part: &Part) -> impl Iterator<Item = Delta> 
     first.into_iter().chain(second)
 }
 
-/// Returns the index of the tool call that is the whole part at `at`. Counted from the end of the
-/// range, since providers count theirs from its start.
+/// Returns the index of a whole call: from the end, since providers count from the start.
 pub(super) const fn index_of_part(at: usize) -> usize {
     usize::MAX - at
 }
 
 /// Returns whether two messages have the same deltas.
 pub(super) fn shows_same(one: &Message, other: &Message) -> bool {
-    if one.is_clone_of(other) {
-        return true;
-    }
-    fn words(message: &Message) -> impl Iterator<Item = &str> {
-        message.parts().iter().filter_map(Part::as_text)
-    }
-    fn thoughts(message: &Message) -> impl Iterator<Item = &str> {
-        message.parts().iter().filter_map(|part| match part {
-            Part::Reasoning(reasoning) => Some(&*reasoning.text),
-            _ => None,
-        })
-    }
-    fn calls(message: &Message) -> impl Iterator<Item = (&str, &str, &Arguments)> {
-        message
-            .tool_calls()
-            .map(|call| (&*call.id, &*call.name, &call.arguments))
-    }
-    // Provider data is left out: the consumer receives it apart from the deltas.
-    is_same_text(words(one), words(other))
-        && is_same_text(thoughts(one), thoughts(other))
-        && calls(one).eq(calls(other))
+    // Usually they are clones, of which nothing is read.
+    one.is_clone_of(other) || shown(one) == shown(other)
 }
 
-/// Returns whether two texts are equal, however each is divided.
-fn is_same_text<'a>(
-    mut one: impl Iterator<Item = &'a str>,
-    mut other: impl Iterator<Item = &'a str>,
-) -> bool {
-    let mut left: &[u8] = &[];
-    let mut right: &[u8] = &[];
-    loop {
-        if left.is_empty()
-            && let Some(more) = one.next()
-        {
-            left = more.as_bytes();
-        } else if right.is_empty()
-            && let Some(more) = other.next()
-        {
-            right = more.as_bytes();
-        } else {
-            let length = left.len().min(right.len());
-            let (left_start, left_end) = left.split_at(length);
-            let (right_start, right_end) = right.split_at(length);
-            // One of them is at its end, or they differ: equal only if both are at their end.
-            if length == 0 || left_start != right_start {
-                return left == right;
-            }
-            left = left_end;
-            right = right_end;
-        }
-    }
+/// Returns the text, the reasoning and the calls, however the parts are divided. Provider data is
+/// left out: the consumer receives it apart from the deltas.
+fn shown(message: &Message) -> (String, String, Vec<(&str, &str, &Arguments)>) {
+    let reasoning = message.parts().iter().filter_map(|part| match part {
+        Part::Reasoning(reasoning) => Some(&*reasoning.text),
+        _ => None,
+    });
+    let calls = message
+        .tool_calls()
+        .map(|call| (&*call.id, &*call.name, &call.arguments));
+    (message.text(), reasoning.collect(), calls.collect())
 }
 
 /// Returns whether a message has any deltas.

@@ -71,7 +71,7 @@ pub use self::event::{
 };
 pub use self::event_stream::EventStream;
 pub(crate) use self::listeners::Listeners;
-pub use self::mapper::{MapFn, Mapper, map_fn};
+pub use self::mapper::{Mapper, map_fn};
 pub(crate) use self::observed::{Observed, ObservedRun};
 pub use self::observer::{Observation, Observations, Observer, observer};
 pub use self::piece::Piece;

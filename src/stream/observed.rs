@@ -25,8 +25,7 @@ struct ObservedAgent {
 /// Data shared by the observed agents of a run, whoever observes which of them.
 pub(crate) struct ObservedRun {
     id: Arc<str>,
-    /// The number of the next event. Locked while an event is told, so that every observer is told
-    /// in the order of the numbers.
+    /// The number of the next event, locked while one is told: all are told in order.
     next: Mutex<u64>,
     invocations: AtomicU32,
 }
@@ -42,9 +41,8 @@ impl ObservedRun {
 }
 
 impl Observed {
-    /// Returns an agent of a run as its observers see it: those of its caller, and `more`. `run`
-    /// returns the run, and `streamed` is the agent's invocation in the stream of the run, if there
-    /// is one.
+    /// Returns an agent of a run with the observers of its caller, and `more`. `streamed` is how
+    /// the stream of the run names it.
     pub(crate) fn enter(
         run: impl FnOnce() -> Arc<ObservedRun>,
         caller: Option<&Self>,
@@ -93,28 +91,23 @@ impl Observed {
         &self.0.invocation
     }
 
-    /// Returns whether an observer asks what wrappers do.
     #[inline]
     pub(crate) fn asks_about_wrappers(&self) -> bool {
         self.0.wrappers != Wrappers::None
     }
 
-    /// Returns whether an observer asks for the texts of what wrappers changed.
     pub(crate) fn asks_for_texts(&self) -> bool {
         self.0.texts
     }
 
-    /// Returns whether an observer asks about wrappers that do nothing.
     pub(crate) fn asks_about_all_wrappers(&self) -> bool {
         self.0.wrappers == Wrappers::All
     }
 
-    /// Returns whether this is the same agent, in the same call of it.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Tells those observers what a wrapper did that have asked.
     pub(crate) fn tell_wrapper(&self, note: WrapperNote) {
         let least = if note.is_idle() {
             Wrappers::All
@@ -124,12 +117,10 @@ impl Observed {
         self.tell_asking(least, EventKind::Wrapper(Arc::new(note)));
     }
 
-    /// Tells those observers of a prefix that was changed that have asked what wrappers do.
     pub(crate) fn tell_prefix(&self, note: PrefixNote) {
         self.tell_asking(Wrappers::Active, EventKind::PrefixChanged(Arc::new(note)));
     }
 
-    /// Tells the observers what has happened in this agent.
     pub(crate) fn tell(&self, kind: EventKind) {
         self.tell_asking(Wrappers::None, kind);
     }

@@ -88,28 +88,24 @@ pub struct Observation {
 pub fn observer(capacity: usize) -> (Observer, Observations) {
     let queue = Arc::new(Queue {
         capacity: capacity.max(1),
-        state: Mutex::default(),
-        dropped: AtomicU64::new(0),
-        is_closed: AtomicBool::new(false),
+        ..Queue::default()
     });
-    let sender = Arc::new(Sender(queue.clone()));
     let observer = Observer {
-        sender,
+        sender: Arc::new(Sender(queue.clone())),
         wrappers: Wrappers::None,
         texts: false,
     };
     (observer, Observations(queue))
 }
 
-/// The state that all clones of an observer share.
+/// Shared by all clones of an observer: the last of them ends the stream.
 struct Sender(Arc<Queue>);
 
-/// The queue between the runs and the reader.
+#[derive(Default)]
 struct Queue {
     capacity: usize,
     state: Mutex<QueueState>,
     dropped: AtomicU64,
-    /// The reader has gone.
     is_closed: AtomicBool,
 }
 
@@ -117,7 +113,6 @@ struct Queue {
 struct QueueState {
     events: VecDeque<Observation>,
     reader: Option<Waker>,
-    /// Every observer has gone.
     is_over: bool,
 }
 
@@ -140,7 +135,7 @@ impl Observer {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), BoxError> {
-    /// let (observer, observations) = stream::observer(1024);
+    /// let (observer, mut observations) = stream::observer(1024);
     /// let brief = before_model(|request| request.add_instructions("Be brief."));
     /// let agent = Agent::builder(ScriptedModel::new([Turn::from_text("It rains.")]))
     ///     .on_model(brief.named("brief"))
@@ -149,12 +144,11 @@ impl Observer {
     ///
     /// agent.run("How is the weather?").await?;
     /// drop(agent);
-    /// let events: Vec<_> = observations.collect().await;
-    /// let notes = events.iter().filter_map(|told| match &told.event.kind {
-    ///     EventKind::Wrapper(note) => Some(note.to_string()),
-    ///     _ => None,
-    /// });
-    /// assert_eq!(notes.collect::<Vec<_>>(), ["brief: changed the request's instructions"]);
+    /// while let Some(told) = observations.next().await {
+    ///     if let EventKind::Wrapper(note) = told.event.kind {
+    ///         assert_eq!(note.to_string(), "brief: changed the request's instructions");
+    ///     }
+    /// }
     /// # Ok(())
     /// # }
     /// ```
@@ -218,12 +212,10 @@ impl Observer {
         self.texts |= other.texts;
     }
 
-    /// Returns whether somebody reads what this is told.
     pub(crate) fn is_read(&self) -> bool {
         !self.sender.0.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Returns whether both tell the same reader.
     pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.sender, &other.sender)
     }

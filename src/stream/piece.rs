@@ -8,24 +8,17 @@ use crate::message::{Part, ProviderData, Usage};
 ///
 /// ```
 /// use serde_json::json;
-/// use tower_agent::message::{Part, ProviderData};
-/// use tower_agent::stream::{Attempt, Delta, Piece};
+/// use tower_agent::message::ProviderData;
+/// use tower_agent::stream::{Delta, Piece, Streamed};
 ///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> tower_agent::Result<()> {
 /// let mut signature = ProviderData::default();
 /// signature.set("anthropic", json!({ "signature": "EqQ" }));
 ///
-/// let mut attempt = Attempt::unseen();
-/// attempt.send(Delta::Reasoning("Two and two".into())).await?;
-/// attempt.send(Piece::ReasoningEnd(signature)).await?;
-/// attempt.send(Part::from_text("Four.")).await?;
-///
-/// let message = attempt.finish().await?.message;
-/// assert!(matches!(&message.parts()[0], Part::Reasoning(part) if !part.provider.is_empty()));
-/// assert_eq!(message.text(), "Four.");
-/// # Ok(())
-/// # }
+/// let thought = Delta::Reasoning("Two and two".into()).into();
+/// let answer = Delta::Text("Four.".into()).into();
+/// let message = Streamed::from_pieces([thought, Piece::ReasoningEnd(signature), answer])?.message;
+/// assert_eq!((message.parts().len(), &*message.text()), (2, "Four."));
+/// # Ok::<_, tower_agent::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]

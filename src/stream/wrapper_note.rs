@@ -114,13 +114,11 @@ impl FieldChange {
         }
     }
 
-    /// Adds the texts of the field, if it has some.
     pub(crate) fn with_texts(&mut self, texts: Option<[String; 2]>) {
         self.texts = texts.map(|texts| texts.map(|text| beginning(&text).into()));
     }
 }
 
-/// Returns the beginning of a text that is kept.
 fn beginning(text: &str) -> &str {
     let mut ends = (0..=TEXT.min(text.len())).rev();
     let end = ends.find(|end| text.is_char_boundary(*end));
