@@ -43,7 +43,7 @@ pub(super) fn service(config: LoopConfig) -> BoxAgent {
 
 #[inline(never)]
 fn call(config: Arc<LoopConfig>, mut request: AgentRequest) -> BoxCallFuture<AgentRequest> {
-    BoxCallFuture::new(async move {
+    Box::pin(async move {
         let added = make_whole(request.messages_mut());
         let mut running = LoopState::new(&config, &request);
         let result = match &mut running {
@@ -528,7 +528,7 @@ impl<'a> LoopState<'a> {
         let instructions = self.instructions()?;
         if let Some(answer) = self.answer_of_tool() {
             let answer = ModelResponse::from_text(answer);
-            return Ok(BoxCallFuture::ready(Ok(answer)));
+            return Ok(Box::pin(std::future::ready(Ok(answer))));
         }
         let mut request = ModelRequest::in_run(
             &self.turn,

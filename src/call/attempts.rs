@@ -268,7 +268,6 @@ impl Page {
         })
     }
 
-    /// Adds an entry here and in the pages around this one.
     fn add(&self, attempted: Attempted) -> Arc<LedgerEntry> {
         let entry = Arc::new(Mutex::new(Some(attempted)));
         self.push(&entry);
@@ -297,8 +296,7 @@ impl Page {
         lock(&self.entries).first.is_none() && !self.is_deferred.load(Ordering::Acquire)
     }
 
-    /// Ends the attempt that the page is inside of. `received` are streams without an end, each of
-    /// which is an attempt.
+    /// Ends the attempt around the page. Each of the `received` streams without an end is one.
     pub(super) fn end(
         &self,
         answered: Option<(Usage, Option<&Metadata>)>,

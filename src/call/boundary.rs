@@ -50,7 +50,6 @@ use crate::panic::catch;
 /// ```
 pub struct BoxCallService<R: Request> {
     service: Arc<dyn Start<R>>,
-    /// The next call, while its service becomes ready.
     next: Option<Pin<Box<dyn Crossing<R>>>>,
 }
 
@@ -86,15 +85,13 @@ impl<R: Request> BoxCallService<R> {
     /// ```
     /// use tower::ServiceExt;
     /// use tower_agent::model::BoxModel;
-    /// use tower_agent::{ModelRequest, ModelResponse, RunContext, Usage};
+    /// use tower_agent::{ModelRequest, RunContext, Usage};
     /// use tower_agent_test::{ScriptedModel, Turn};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> tower_agent::Result<()> {
-    /// let mut usage = Usage::default();
-    /// usage.output_tokens = 7;
-    /// let response = ModelResponse::from_text("Oslo").with_usage(usage);
-    /// let model = BoxModel::within_runs(ScriptedModel::always(Turn::response(response)));
+    /// let oslo = Turn::from_text("Oslo").usage(Usage::new(10, 7));
+    /// let model = BoxModel::within_runs(ScriptedModel::always(oslo));
     ///
     /// let run = RunContext::default();
     /// model.oneshot(ModelRequest::default().with_context(run.clone())).await?;
@@ -106,12 +103,10 @@ impl<R: Request> BoxCallService<R> {
         Self::leaf(service, None)
     }
 
-    /// Creates the service of a model or a tool. It may have one name for all its calls.
     pub(crate) fn leaf(service: impl CallService<R>, name: Option<Arc<str>>) -> Self {
         Self::user(service, CodeKind::Leaf(name))
     }
 
-    /// Creates the service of a tower layer around an inner service.
     pub(crate) fn layer(service: impl CallService<R>) -> Self {
         Self::user(service, CodeKind::Layer(None))
     }
@@ -166,7 +161,7 @@ impl<R: Request> Service<R> for BoxCallService<R> {
             return self.service.start(request);
         };
         next.as_mut().give(request);
-        BoxCallFuture(next)
+        next
     }
 }
 
@@ -189,51 +184,15 @@ impl<R: Request> fmt::Debug for BoxCallService<R> {
 }
 
 /// The future of a call of a type-erased service.
-#[must_use = "a call does nothing until it is awaited"]
-pub struct BoxCallFuture<R: Request>(Pin<Box<dyn Future<Output = Result<R::Response>> + Send>>);
+pub type BoxCallFuture<R> = Pin<Box<dyn Future<Output = Result<<R as Request>::Response>> + Send>>;
 
-impl<R: Request> BoxCallFuture<R> {
-    pub(crate) fn new(future: impl Future<Output = Result<R::Response>> + Send + 'static) -> Self {
-        Self(Box::pin(future))
-    }
-
-    pub(crate) fn failed(error: Error) -> Self {
-        Self::ready(Err(error))
-    }
-
-    /// Returns a call that has this result.
-    pub(crate) fn ready(result: Result<R::Response>) -> Self {
-        Self::new(std::future::ready(result))
-    }
-}
-
-impl<R: Request> Future for BoxCallFuture<R> {
-    type Output = Result<R::Response>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx)
-    }
-}
-
-impl<R: Request> fmt::Debug for BoxCallFuture<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxCallFuture")
-            .field("call", &R::CALL)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Starts calls.
 trait Start<R: Request>: Send + Sync {
-    /// Returns a call whose service becomes ready before the request arrives, or `None` if that is
-    /// not needed.
+    /// Returns a call whose service becomes ready before it has a request, if it must.
     fn prepare(&self) -> Option<Pin<Box<dyn Crossing<R>>>>;
 
-    /// Starts a call, which drives readiness itself.
     fn start(&self, request: R) -> BoxCallFuture<R>;
 }
 
-/// This crate's own code.
 struct Internal<F>(F);
 
 impl<R: Request, F> Start<R> for Internal<F>
@@ -279,7 +238,7 @@ impl<R: Request, S: CallService<R>> Start<R> for User<S> {
         let service = self.service.clone();
         let mut side = Side::new(self.kind.clone());
         side.belong(&request);
-        BoxCallFuture(Box::pin(UserCall::new(service, side, Some(request))))
+        Box::pin(UserCall::new(service, side, Some(request)))
     }
 }
 
@@ -290,7 +249,6 @@ const BLOCKED: Duration = Duration::from_millis(50);
 trait Crossing<R: Request>: Future<Output = Result<R::Response>> + Send + Sync {
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>>;
 
-    /// Passes the request to the call.
     fn give(self: Pin<&mut Self>, request: R);
 }
 
@@ -436,8 +394,10 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
                 Projected::Over { error: None } => return Poll::Pending,
             }
         };
-        if late.is_some_and(|late| Instant::now() >= late) {
-            this.side.note_blocked();
+        if late.is_some_and(|late| Instant::now() >= late)
+            && let Some(context) = &this.side.context
+        {
+            context.endings().note_blocked();
         }
         let mut result = ready!(poll);
         // The future is dropped before the result leaves, as an `async fn` would drop it.
@@ -451,7 +411,6 @@ impl<R: Request, S: CallService<R>> Future for UserCall<S, S::Future, R> {
 }
 
 impl<S: Service<R>, R> UserCallState<S, S::Future, R> {
-    /// Passes the request to the service.
     fn call(mut self: Pin<&mut Self>) {
         if let Projected::Waiting {
             service, request, ..
@@ -482,7 +441,6 @@ impl Side {
         }
     }
 
-    /// Sets the request of the call.
     fn belong<R: Request>(&mut self, request: &R) {
         match &mut self.kind {
             // A handle belongs to its caller, who may use it outside any run.
@@ -530,7 +488,6 @@ impl Side {
         }
     }
 
-    /// Notes the result of the code. Layers outside may repeat a call, or replace its response.
     #[inline]
     fn end<R: Request>(&mut self, result: &mut Result<R::Response>) {
         let (Some(attempt), Some(context)) = (self.attempt.take(), &self.context) else {
@@ -545,7 +502,6 @@ impl Side {
         }
     }
 
-    /// Notes that a call was dropped before it ended.
     #[cold]
     fn drop_made<R: Request>(&mut self) {
         let Some(context) = &self.context else {
@@ -556,14 +512,6 @@ impl Side {
         }
         if self.is_tool::<R>() {
             context.endings().note_dropped();
-        }
-    }
-
-    /// Notes that a tool has kept its thread for long.
-    #[cold]
-    fn note_blocked(&self) {
-        if let Some(context) = &self.context {
-            context.endings().note_blocked();
         }
     }
 
@@ -589,7 +537,6 @@ impl Side {
         Error::new(kind, format!("{what}the {} panicked: {panic}", R::CALL))
     }
 
-    /// Returns the error of the call for the crate.
     fn failure<R: Request>(&self, error: Error) -> Error {
         let (name, error) = match &self.kind {
             CodeKind::Handle { .. } => return error,
@@ -607,9 +554,8 @@ impl Side {
     }
 }
 
-/// Returns whether the error of a tool is that of a limit inside it, such as the time limit of its
-/// client: the effect may have been had. The error of a call that the tool has made names that one,
-/// as that of an agent does.
+/// Returns whether a limit in the tool, such as its client's, has cut it: the effect may have been
+/// had. The error of a call that the tool has made names that call.
 fn is_cut<R: Request>(error: &Error) -> bool {
     let is_own = error.call().is_none_or(|call| call.kind == R::CALL);
     is_own && matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Cancelled)

@@ -1,10 +1,8 @@
-/// Whether a response was counted. No part of what it says: two responses that differ in it are
-/// equal, and it is not stored.
+/// Whether a response was counted: no part of what it says, so all are equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counted(bool);
 
 impl Counted {
-    /// Marks the response; returns whether it was not marked before.
     pub(crate) fn set(&mut self) -> bool {
         !std::mem::replace(&mut self.0, true)
     }

@@ -108,8 +108,7 @@ impl Endings<'_> {
         }
     }
 
-    /// The same without a look at the token, for a call that meets another [`admit`](Self::admit)
-    /// on its way.
+    /// The same without a look at the token, for a call that meets another [`admit`](Self::admit).
     #[inline]
     pub(crate) fn admit_further<R: Request>(self) -> Result<()> {
         let recorded = self.abort_of::<R>().or_else(|| self.closed_to(R::CALL));
@@ -127,9 +126,8 @@ impl Endings<'_> {
         ending
     }
 
-    /// Returns what has ended the run, if it blocks a call of this kind. The token is asked each
-    /// time: who waits for it is told only when the run is polled, and code that blocks its thread
-    /// may have come back since.
+    /// Returns what has ended the run and blocks the call. The token is asked each time: code that
+    /// blocks its thread may have come back since the run was polled.
     #[inline]
     fn blocking<R: Request>(self) -> Option<Error> {
         self.stopped::<R>().or_else(|| self.closed_to(R::CALL))
@@ -144,8 +142,7 @@ impl Endings<'_> {
         self.abort_of::<R>()
     }
 
-    /// Fails if the run has been aborted or cancelled, for a call that may not be the agent's own:
-    /// what else has ended the agent is nothing to it.
+    /// Fails if the run was aborted or cancelled, for a call that may not be the agent's own.
     #[inline]
     pub(crate) fn admit_handle<R: Request>(self) -> Result<()> {
         self.stopped::<R>().map_or(Ok(()), Err)
@@ -169,9 +166,8 @@ impl Endings<'_> {
         Ok(())
     }
 
-    /// Returns the result of a call to the code around it: adds the call to an error, records an
-    /// ending, and restores one that the code inside has changed or swallowed. `name` is that of
-    /// what was called.
+    /// Returns the result to the code around a call: names the call in an error, records an ending,
+    /// and restores one that the code inside has changed or swallowed.
     #[inline]
     pub(crate) fn settle<R: Request, T>(self, name: Option<&str>, result: Result<T>) -> Result<T> {
         if let Err(error) = result {
@@ -181,8 +177,7 @@ impl Endings<'_> {
         result
     }
 
-    /// Fails with the abort of the run if a successful result must not stand beside it. The half of
-    /// [`settle`](Self::settle) for a result that stays where it is.
+    /// Fails with an abort that a result must not stand beside: half of [`settle`](Self::settle).
     #[inline]
     pub(crate) fn settle_success<R: Request>(self) -> Result<()> {
         match self.ending::<R>() {
@@ -192,8 +187,7 @@ impl Endings<'_> {
         }
     }
 
-    /// Returns the error of a call to the code around it: the half of [`settle`](Self::settle) for
-    /// errors.
+    /// Returns the error to the code around: the half of [`settle`](Self::settle) for errors.
     #[cold]
     pub(crate) fn settle_error<R: Request>(self, name: Option<&str>, error: Error) -> Error {
         let error = error.in_call(|| self.0.scope().site(R::CALL, name));
@@ -203,8 +197,7 @@ impl Endings<'_> {
         self.ending::<R>().unwrap_or(error)
     }
 
-    /// Records an error if it ends more than its call. `is_answered` if the call has a result all
-    /// the same.
+    /// Records an error that ends more than its call, which may have a result all the same.
     pub(crate) fn latch<R: Request>(self, error: &Error, is_answered: bool) {
         if error.ends_run() {
             self.abort(error);

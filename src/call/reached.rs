@@ -84,8 +84,7 @@ pub(crate) struct OpenAttempt {
 }
 
 impl OpenAttempt {
-    /// Begins an attempt. `is_target` says that this is the model or the tool of an agent. Returns
-    /// `None` if nobody counts it.
+    /// Begins an attempt, perhaps at the target of an agent. `None` if nobody counts it.
     #[inline]
     pub(crate) fn begin<R: Request>(request: &mut R, is_target: bool) -> Option<Self> {
         let mut is_at_target = is_target;
@@ -114,7 +113,6 @@ impl OpenAttempt {
         })
     }
 
-    /// Ends the attempt.
     #[inline]
     pub(crate) fn end<R: Request>(
         self,
@@ -157,7 +155,6 @@ impl OpenAttempt {
         }
     }
 
-    /// Counts what was received of attempts without an end, and returns it.
     #[inline]
     fn count_received(&self, context: &RunContext) -> Vec<Unfinished> {
         let received = self.received.as_ref().map(Received::take);
@@ -182,24 +179,18 @@ fn open<R: Request>(request: &mut R) -> Option<Arc<Page>> {
 }
 
 /// Returns the usage that a provider has stated; none if it stated none, or more than can be.
-#[inline]
 fn known(context: &RunContext, stated: Usage) -> Option<Usage> {
     let known = stated.known();
     if known.is_none() && stated.total() > 0 {
-        warn_of(context, stated);
+        tracing::warn!(
+            run_id = context.run_id(),
+            agent = context.path(),
+            ?stated,
+            most = Usage::MOST,
+            "a provider stated more tokens than an answer can have used; its usage is not known"
+        );
     }
     known
-}
-
-#[cold]
-fn warn_of(context: &RunContext, stated: Usage) {
-    tracing::warn!(
-        run_id = context.run_id(),
-        agent = context.path(),
-        ?stated,
-        most = Usage::MOST,
-        "a provider stated more tokens than an answer can have used; its usage is not known"
-    );
 }
 
 fn ended(error: ErrorKind) -> AttemptEnd {

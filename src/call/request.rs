@@ -166,21 +166,12 @@ pub trait Request: Clone + Send + Sync + 'static {
     /// ```
     /// use tower_agent::{Action, Callback, Request, Result};
     ///
-    /// /// Makes no calls at night, of whatever kind.
-    /// struct OpeningHours {
-    ///     is_open: fn() -> bool,
-    /// }
+    /// /// Makes no calls, of whatever kind.
+    /// struct Closed;
     ///
-    /// impl<R: Request> Callback<R> for OpeningHours {
+    /// impl<R: Request> Callback<R> for Closed {
     ///     async fn before(&self, request: &mut R) -> Result<Action<R::Response>> {
-    ///         if (self.is_open)() {
-    ///             return Ok(Action::Continue);
-    ///         }
     ///         Ok(Action::Respond(request.refusal("We open at nine.")?))
-    ///     }
-    ///
-    ///     fn is_guard(&self) -> bool {
-    ///         true
     ///     }
     /// }
     /// ```

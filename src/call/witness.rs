@@ -73,11 +73,9 @@ impl Extensions {
     /// [recording]: https://docs.rs/tower-agent-test/latest/tower_agent_test/recording/
     ///
     /// ```
-    /// use tower_agent::callback::{Bundle, after_model, before_model};
+    /// use tower_agent::callback::before_model;
     ///
-    /// let hide = Bundle::new()
-    ///     .on_model(before_model(|request| request.extensions_mut().note_hidden_output()))
-    ///     .on_model(after_model(|_, _| {/* replaces the response */}));
+    /// let hide = before_model(|request| request.extensions_mut().note_hidden_output());
     /// # drop(hide);
     /// ```
     pub fn note_hidden_output(&mut self) {

@@ -87,7 +87,7 @@ impl<R: Request> LayerInner<R> {
     #[inline(never)]
     fn make_in_bands(&self, request: R) -> BoxCallFuture<R> {
         if self.is_outside_run(request.context()) {
-            return BoxCallFuture::failed(no_part_of_the_run::<R>());
+            return Box::pin(std::future::ready(Err(no_part_of_the_run::<R>())));
         }
         if let Some(layered) = self.layered(request.context()) {
             return layered.make(request);
@@ -249,7 +249,7 @@ impl<R: Request> Service<R> for LayerInner<R> {
 
     fn call(&mut self, request: R) -> BoxCallFuture<R> {
         if self.is_outside_run(request.context()) {
-            return BoxCallFuture::failed(no_part_of_the_run::<R>());
+            return Box::pin(std::future::ready(Err(no_part_of_the_run::<R>())));
         }
         let bands = self.bands(request.context());
         let mut request = request;
@@ -360,7 +360,7 @@ where
     let probe = BoundaryProbe::enter(sight, names, &mut request, None);
     // In one place, with a probe or without: a second one would take the hooks out of line.
     let future = run(Some(position), callbacks, request, inner, is_ready);
-    let future = BoxCallFuture::new(future);
+    let future = Box::pin(future);
     match probe {
         None => future,
         Some(probe) => ProbedCall::boxed(future, probe),

@@ -577,7 +577,7 @@ where
     #[cold]
     pub(super) fn boxed(future: F, probe: BoundaryProbe<R>) -> BoxCallFuture<R> {
         let probe = Some(probe);
-        BoxCallFuture::new(Self::Running { future, probe })
+        Box::pin(Self::Running { future, probe })
     }
 }
 

@@ -67,7 +67,7 @@ where
         let future = life::run(None, self.callbacks.clone(), request, ready, true);
         ResponseFuture {
             state: BandState::Banded {
-                future: BoxCallFuture::new(future),
+                future: Box::pin(future),
             },
         }
     }

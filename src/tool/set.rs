@@ -211,7 +211,9 @@ impl ToolSet {
         }
         // No service adds the call to this error, so it is added here.
         let unknown = self.unknown(request.name());
-        BoxCallFuture::failed(unknown.in_call(|| CallSite::of(&request)))
+        Box::pin(std::future::ready(Err(
+            unknown.in_call(|| CallSite::of(&request))
+        )))
     }
 
     /// Returns the error of a call of an unknown tool.

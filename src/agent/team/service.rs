@@ -14,7 +14,7 @@ pub(super) fn service(config: TeamConfig) -> BoxAgent {
 
 #[inline(never)]
 fn call(team: Arc<TeamConfig>, mut request: AgentRequest) -> BoxCallFuture<AgentRequest> {
-    BoxCallFuture::new(async move {
+    Box::pin(async move {
         // Once for all its members.
         let added = make_whole(request.messages_mut());
         let context = request.context();
