@@ -44,28 +44,20 @@ struct StateLog {
 
 impl StateLog {
     fn note(&self, key: &str, now: Option<&Value>, number: u64) {
-        let mut log = Some(self);
-        while let Some(StateLog { changes, outer, .. }) = log {
-            let mut changes = lock(changes);
+        for log in self.around() {
+            let mut changes = lock(&log.changes);
             // Replayed changes arrive in any order, and the greatest number is the latest change.
             if changes.get(key).is_none_or(|(last, _)| *last <= number) {
                 changes.insert(key.to_owned(), (number, now.cloned()));
             }
-            log = outer.as_deref();
         }
     }
 
     /// Notes that an entry was read whose latest change, if it was logged, has this number.
     fn note_read(&self, key: &str, value: &Value, latest: Option<u64>) {
-        let mut log = Some(self);
-        while let Some(StateLog {
-            changes,
-            read,
-            outer,
-        }) = log
-        {
-            if let Some(read) = read {
-                let own = lock(changes).get(key).map(|(number, _)| *number);
+        for log in self.around() {
+            if let Some(read) = &log.read {
+                let own = lock(&log.changes).get(key).map(|(number, _)| *number);
                 // What a call has written itself, it knows.
                 let mut read = lock(read);
                 let is_known =
@@ -74,8 +66,11 @@ impl StateLog {
                     read.push((key.to_owned(), value.clone()));
                 }
             }
-            log = outer.as_deref();
         }
+    }
+
+    fn around(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |log| log.outer.as_deref())
     }
 
     fn changes(&self) -> LoggedChanges {
@@ -110,19 +105,16 @@ pub(crate) const CALLS: &str = "calls/";
 /// The key of the guards that a conversation does not go on without, in the private state.
 pub(crate) const GUARDS: &str = "tower_agent.guards";
 
-/// Returns whether a key is that of data about the call with this prefix, or about calls in it; not
-/// of a call whose id begins like this one.
+/// Returns whether a key is about this call or one in it, and not one whose id begins alike.
 fn is_about(key: &str, call: &str) -> bool {
     let rest = key.strip_prefix(call);
     rest.is_some_and(|rest| rest.starts_with([' ', '/']))
 }
 
-/// Returns the key of the data of `name` about the tool call with this path.
 pub(crate) fn key_of_call(path: &str, name: &str) -> String {
     [CALLS, path, " ", name].concat()
 }
 
-/// A state, shared by all of its handles.
 #[derive(Debug, Default)]
 struct SharedState {
     data: Mutex<StateData>,
@@ -131,7 +123,6 @@ struct SharedState {
 }
 
 impl SharedState {
-    /// Sets an entry of the locked `data`.
     fn insert(&self, data: &mut StateData, key: String, value: Value) -> Option<Value> {
         let is_about_call = key.starts_with(CALLS);
         let old = data.now.insert(key, value);
@@ -141,7 +132,6 @@ impl SharedState {
         old
     }
 
-    /// Removes an entry of the locked `data`.
     fn remove(&self, data: &mut StateData, key: &str) -> Option<Value> {
         let old = data.now.remove(key)?;
         if key.starts_with(CALLS) {
@@ -151,7 +141,6 @@ impl SharedState {
     }
 }
 
-/// The data of a state.
 #[derive(Debug, Default)]
 struct StateData {
     now: Map<String, Value>,
@@ -169,15 +158,8 @@ struct StateData {
 #[derive(Debug, Default)]
 pub(crate) struct Untold {
     is_some: AtomicBool,
-    changes: Mutex<BTreeMap<String, KeyChange>>,
-}
-
-/// The change of one key.
-#[derive(Debug)]
-struct KeyChange {
-    /// The key existed when the stream last emitted the state.
-    was_there: bool,
-    now: Option<Value>,
+    /// By their keys: whether the stream's last event about the state had it, and what it is now.
+    changes: Mutex<BTreeMap<String, (bool, Option<Value>)>>,
 }
 
 impl Untold {
@@ -185,15 +167,14 @@ impl Untold {
         let mut changes = lock(&self.changes);
         match changes.get_mut(key) {
             // `was_there` stays: it is about the last event, not about the last change.
-            Some(change) => change.now = now,
+            Some((_, latest)) => *latest = now,
             None => {
-                changes.insert(key.to_owned(), KeyChange { was_there, now });
+                changes.insert(key.to_owned(), (was_there, now));
             }
         }
         self.is_some.store(true, Ordering::Release);
     }
 
-    /// Returns the changes since the last call.
     #[inline]
     pub(crate) fn take(&self) -> Option<StateDelta> {
         // Usually there is none, and this is checked before every event.
@@ -209,7 +190,7 @@ impl Untold {
         // Under the lock: a change noted after this sets the flag again.
         self.is_some.store(false, Ordering::Release);
         let mut delta = StateDelta::default();
-        for (key, KeyChange { was_there, now }) in std::mem::take(&mut *changes) {
+        for (key, (was_there, now)) in std::mem::take(&mut *changes) {
             delta.note(key, was_there, now);
         }
         (!delta.is_empty()).then_some(delta)
@@ -298,7 +279,6 @@ impl State {
         self.take(inner, key, None)
     }
 
-    /// Notes that a key is read, if the reads through this handle are traced.
     #[inline]
     fn note_read(&self, inner: &StateData, key: &str) {
         if let (Some(log), Some(value)) = (&self.log, inner.now.get(key)) {
@@ -350,21 +330,17 @@ impl State {
 
     /// Returns a handle whose changes are logged, as part of those of this handle if it has a log.
     pub(crate) fn logged(&self) -> Self {
-        let log = StateLog {
-            outer: self.log.clone(),
-            ..StateLog::default()
-        };
-        Self {
-            inner: self.inner.clone(),
-            log: Some(Arc::new(log)),
-        }
+        self.with_log(None)
     }
 
-    /// Returns a handle that notes what is read and changed through it, as part of what this handle
-    /// notes if it does.
+    /// Returns a handle that notes what is read and changed through it, for this one as well.
     pub(crate) fn traced(&self) -> Self {
+        self.with_log(Some(Mutex::default()))
+    }
+
+    fn with_log(&self, read: Option<Mutex<Vec<(String, Value)>>>) -> Self {
         let log = StateLog {
-            read: Some(Mutex::default()),
+            read,
             outer: self.log.clone(),
             ..StateLog::default()
         };
@@ -374,22 +350,19 @@ impl State {
         }
     }
 
-    /// Returns what was read through this handle, if it is a [traced](Self::traced) one, and not
-    /// written through it before.
+    /// Returns what was read through this [traced](Self::traced) handle and not written before.
     pub(crate) fn entries_read(&self) -> Vec<(String, Value)> {
         let read = self.log.as_ref().and_then(|log| log.read.as_ref());
         read.map(|read| lock(read).clone()).unwrap_or_default()
     }
 
-    /// Returns the keys that were written or removed through this handle.
     pub(crate) fn keys_written(&self) -> Vec<String> {
         let log = self.log.as_ref();
         log.map(|log| lock(&log.changes).keys().cloned().collect())
             .unwrap_or_default()
     }
 
-    /// Returns whether nobody has written or removed this key after what was done through this
-    /// handle.
+    /// Returns whether nobody else has written or removed this key since.
     pub(crate) fn has_written_last(&self, key: &str) -> bool {
         let Some(log) = &self.log else { return false };
         let inner = lock(&self.inner.data);
@@ -416,14 +389,12 @@ impl State {
         chance::name(&["state", &value.to_string()]).to_string()
     }
 
-    /// Returns the changes in the log of this handle.
     pub(crate) fn logged_changes(&self) -> LoggedChanges {
         let log = self.log.as_ref();
         log.map(|log| log.changes()).unwrap_or_default()
     }
 
-    /// Applies the changes of a call that is replayed, except to keys that a later call has
-    /// changed.
+    /// Applies the changes of a replayed call, but to keys that a later call has changed.
     pub(crate) fn apply(&self, changes: &LoggedChanges) {
         let inner = &mut *lock(&self.inner.data);
         let removed = changes.delta.removed.iter().map(|key| (key, None));
@@ -472,8 +443,7 @@ impl State {
         read(inner.now.get(key))
     }
 
-    /// Logs a change. Called while the state is locked, so that the log has the changes in their
-    /// order. A change made by another process comes with its `number`.
+    /// Logs a change, in order under the lock. One of another process has its `number`.
     fn log(&self, inner: &mut StateData, key: &str, now: Option<&Value>, number: Option<u64>) {
         if self.log.is_none() && number.is_none() {
             // An unlogged change, such as one by the caller, has no number: logged changes that
@@ -512,7 +482,6 @@ impl State {
         lock(&self.inner.data).now.is_empty()
     }
 
-    /// Returns whether there is data about tool calls, of any call.
     pub(crate) fn has_data_about_calls(&self) -> bool {
         self.inner.about_calls.load(Ordering::Acquire) > 0
     }
@@ -532,12 +501,10 @@ impl State {
         self.remove_all(|key| is_about(key, &path));
     }
 
-    /// Removes the data about all tool calls.
     pub(crate) fn forget_calls(&self) {
         self.remove_all(|key| key.starts_with(CALLS));
     }
 
-    /// Removes the keys for which `is_gone` returns `true`.
     pub(crate) fn remove_all(&self, is_gone: impl Fn(&str) -> bool) {
         let inner = &mut *lock(&self.inner.data);
         let keys = inner.now.keys().filter(|key| is_gone(key));
@@ -571,7 +538,6 @@ impl State {
         inner.now.clone()
     }
 
-    /// Ends the recording for a stream.
     pub(crate) fn unwatch(&self, untold: &Arc<Untold>) {
         let untold = Arc::as_ptr(untold);
         lock(&self.inner.data)

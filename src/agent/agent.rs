@@ -251,7 +251,7 @@ impl AgentInner {
         );
         let mut entrant = Entrant::new(caller, name, is_member, inherited.clone());
         entrant.limit(self.max_iterations, shell.max_nesting);
-        entrant.keep_output(self.output_key.clone());
+        entrant.scope.settings.output_key = self.output_key.clone();
         let open = match request.joins_at {
             Some(at) => {
                 entrant.join(at);

@@ -6,16 +6,13 @@ use serde_json::json;
 use super::run_context::{KEPT_ANSWERS, RunContext};
 use crate::error::{Error, Expiry, Interrupt, Resolution, Result};
 
-/// The key of what was asked, in the call.
 const ASKED: &str = "tower_agent.asked";
 
-/// The key of the names of those who have answered, in the call.
 const ANSWERED_BY: &str = "tower_agent.answered_by";
 
 /// A question as it was asked last, kept with the conversation until its call has a result.
 #[derive(Serialize, Deserialize)]
 struct Asked {
-    /// The id of the interrupt.
     id: String,
     expiry: Option<Expiry>,
     /// The next request does not carry the resolution again.
@@ -42,7 +39,6 @@ impl RunContext {
         self.ask_in(question, self.tool_call.is_some())
     }
 
-    /// Asks in a tool call, or outside any.
     pub(crate) fn ask_in(&self, question: Interrupt, is_in_call: bool) -> Result<Resolution> {
         // Agents of one name that run at once have the same call path.
         let key = format!("{ASKED} {} {}", self.step_path(), question.name);

@@ -15,9 +15,7 @@ pub(crate) struct Carried {
     pub(super) trace: Option<StateTrace>,
     /// The wrapper that the call has entered, if a probe watches it.
     wrapper: Option<WrapperCall>,
-    /// Why the wrapper did what it did.
     reasons: Mutex<Reasons>,
-    /// Those that were carried outside.
     outer: Option<Arc<Self>>,
 }
 
@@ -29,7 +27,6 @@ struct Reasons {
 }
 
 impl Carried {
-    /// Carries the log of a call, inside of what is carried already.
     pub(super) fn log(effects: EffectLog, outer: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
             effects: Some(effects),
@@ -38,7 +35,6 @@ impl Carried {
         })
     }
 
-    /// Carries the trace of a call's state, inside of what is carried already.
     pub(super) fn traced(trace: StateTrace, outer: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
             trace: Some(trace),
@@ -46,7 +42,6 @@ impl Carried {
         })
     }
 
-    /// Carries the wrapper that a call enters, inside of what is carried already.
     pub(super) fn wrapper(wrapper: WrapperCall, outer: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
             wrapper: Some(wrapper),
@@ -54,8 +49,7 @@ impl Carried {
         })
     }
 
-    /// Returns what an agent carries that the call has called. The caller's wrappers are not the
-    /// agent's.
+    /// Returns what an agent called here carries: not the wrappers of its caller.
     pub(super) fn in_agent(&self) -> Option<Arc<Self>> {
         let keeps = self.effects.is_some() || self.trace.is_some();
         keeps.then(|| {
@@ -76,7 +70,6 @@ impl Carried {
         }
     }
 
-    /// Returns the wrapper that the call has entered here.
     pub(crate) fn entered(&self) -> Option<&WrapperCall> {
         self.wrapper.as_ref()
     }
@@ -97,7 +90,6 @@ impl Carried {
         !lock(&self.reasons).all.is_empty()
     }
 
-    /// Returns all reasons.
     pub(crate) fn reasons(&self) -> Vec<Arc<str>> {
         lock(&self.reasons).all.clone()
     }

@@ -1,9 +1,9 @@
 //! A call whose effects are collected, and one that has those of a call that was made before.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::carried::Carried;
-use super::effects::{Amounts, EffectLog, Effects};
+use super::effects::{Amounts, Collected, EffectLog, Effects};
 use super::run_context::RunContext;
 
 impl EffectLog {
@@ -30,10 +30,13 @@ impl EffectLog {
     /// ```
     #[must_use]
     pub fn collect(context: &RunContext, id: impl Into<Arc<str>>) -> (RunContext, Self) {
-        let outer = context.effects().cloned();
-        let state = context.state().logged();
-        let private_state = context.private_state().logged();
-        let log = Self::new(id.into(), state, private_state, outer);
+        let log = Self(Arc::new(Collected {
+            id: id.into(),
+            effects: Mutex::default(),
+            state: context.state().logged(),
+            private_state: context.private_state().logged(),
+            outer: context.effects().cloned(),
+        }));
         let inside = RunContext {
             carried: Some(Carried::log(log.clone(), context.carried.clone())),
             // The log of the state is a part of it.
@@ -68,10 +71,8 @@ impl EffectLog {
     /// use tower_agent::RunContext;
     /// use tower_agent::context::{Amounts, EffectLog};
     ///
-    /// let (inside, log) = EffectLog::collect(&RunContext::default(), "run 7, call 1");
-    /// if let Some(log) = EffectLog::of(&inside) {
-    ///     log.record(&"pages".into(), &Amounts::from([("read".to_owned(), 3)]));
-    /// }
+    /// let (_, log) = EffectLog::collect(&RunContext::default(), "run 7, call 1");
+    /// log.record(&"pages".into(), &Amounts::from([("read".to_owned(), 3)]));
     /// let effects = log.effects();
     ///
     /// // In another process:

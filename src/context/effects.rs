@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
@@ -74,36 +73,16 @@ pub struct EffectLog(pub(super) Arc<Collected>);
 
 pub(super) struct Collected {
     /// Names the call, so that nothing is charged twice for it.
-    id: Arc<str>,
-    usage: Mutex<Usage>,
-    amounts: Mutex<BTreeMap<Arc<str>, Amounts>>,
-    escalated: AtomicBool,
+    pub(super) id: Arc<str>,
+    /// Without those on the states.
+    pub(super) effects: Mutex<Effects>,
     /// The states of the run, by handles whose changes are logged.
     pub(super) state: State,
     pub(super) private_state: State,
-    /// The log of a call around this one.
-    outer: Option<EffectLog>,
+    pub(super) outer: Option<EffectLog>,
 }
 
 impl EffectLog {
-    /// Creates the log of a call, which is part of an `outer` one.
-    pub(super) fn new(
-        id: Arc<str>,
-        state: State,
-        private_state: State,
-        outer: Option<Self>,
-    ) -> Self {
-        Self(Arc::new(Collected {
-            id,
-            usage: Mutex::default(),
-            amounts: Mutex::default(),
-            escalated: AtomicBool::new(false),
-            state,
-            private_state,
-            outer,
-        }))
-    }
-
     /// Records amounts under `name` as an effect of this call and of those around it, in addition
     /// to what is recorded there.
     ///
@@ -113,8 +92,8 @@ impl EffectLog {
     pub fn record(&self, name: &Arc<str>, amounts: &Amounts) {
         // In every call around it, since any of them may be the one that is replayed.
         for log in self.around() {
-            let mut sums = lock(&log.0.amounts);
-            let sum = sums.entry(name.clone()).or_default();
+            let mut effects = lock(&log.0.effects);
+            let sum = effects.amounts.entry(name.clone()).or_default();
             for (amount, more) in amounts {
                 let amount = sum.entry(amount.clone()).or_default();
                 *amount = amount.saturating_add(*more);
@@ -133,21 +112,20 @@ impl EffectLog {
     pub fn effects(&self) -> Effects {
         let log = &*self.0;
         Effects {
-            usage: *lock(&log.usage),
             state: log.state.logged_changes(),
             private_state: log.private_state.logged_changes(),
-            amounts: lock(&log.amounts).clone(),
-            escalated: log.escalated.load(Ordering::Acquire),
+            ..lock(&log.effects).clone()
         }
     }
 
     pub(super) fn add_usage(&self, usage: Usage) {
-        self.around().for_each(|log| *lock(&log.0.usage) += usage);
+        self.around()
+            .for_each(|log| lock(&log.0.effects).usage += usage);
     }
 
     pub(super) fn escalate(&self) {
         self.around()
-            .for_each(|log| log.0.escalated.store(true, Ordering::Release));
+            .for_each(|log| lock(&log.0.effects).escalated = true);
     }
 
     /// Returns this log and those of the calls around it, from the inside out.

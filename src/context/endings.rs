@@ -8,13 +8,13 @@ use super::lease::Lease;
 use super::run_context::RunContext;
 use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind};
+use crate::lock::lock;
 
 /// What has ended the run, as one call meets it. How calls use it is in `call/ending.rs`.
 #[derive(Clone, Copy)]
 pub(crate) struct Endings<'a>(pub(crate) &'a RunContext);
 
 impl RunContext {
-    /// Returns what has ended the run, as this call meets it.
     #[inline]
     pub(crate) fn endings(&self) -> Endings<'_> {
         Endings(self)
@@ -22,8 +22,7 @@ impl RunContext {
 }
 
 impl<'a> Endings<'a> {
-    /// Returns whether the run was cancelled, or the part of it that this call belongs to, or has
-    /// lost its lease.
+    /// Returns whether the run or this part of it was cancelled, or has lost its lease.
     #[inline]
     pub(crate) fn is_cancelled(self) -> bool {
         let scope = &self.0.scope;
@@ -54,31 +53,29 @@ impl<'a> Endings<'a> {
         error
     }
 
-    /// Ends the whole run.
     pub(crate) fn abort(self, error: &Error) {
         // The first stands.
         drop(self.0.scope.run.aborted.set(error.clone()));
     }
 
-    /// Records that a call of this kind has ended more than itself. The call may already have a
-    /// result.
+    /// Records that a call has ended more than itself, perhaps with a result.
     pub(crate) fn end(self, kind: CallKind, error: &Error, answered: bool) {
         self.0.scope.latch.set(self.call(kind), error, answered);
     }
 
-    /// Notes that an attempt of this tool call was refused before it reached its tool.
     pub(crate) fn note_refused(self) {
         for latch in self.latches() {
-            latch.note_refused(self.call(CallKind::Tool));
+            let call = self.call(CallKind::Tool);
+            lock(&latch.entries).refused.push(call);
         }
     }
 
-    /// Notes that an attempt of this tool call was dropped in its tool, which may have had its
-    /// effect.
+    /// Notes that an attempt was dropped in its tool, which may have had its effect.
     #[cold]
     pub(crate) fn note_dropped(self) {
         for latch in self.latches() {
-            latch.note_dropped(self.call(CallKind::Tool));
+            let call = self.call(CallKind::Tool);
+            lock(&latch.entries).dropped.push(call);
         }
     }
 
@@ -87,19 +84,17 @@ impl<'a> Endings<'a> {
         self.0.scope.latch.is_unmade(&self.call(CallKind::Tool))
     }
 
-    /// Returns whether an attempt of this tool call was dropped in its tool.
     pub(crate) fn is_dropped(self) -> bool {
-        self.0.scope.latch.is_dropped(&self.call(CallKind::Tool))
+        let entries = lock(&self.0.scope.latch.entries);
+        entries.dropped.contains(&self.call(CallKind::Tool))
     }
 
-    /// Notes that a tool has kept the thread for long.
     pub(crate) fn note_blocked(self) {
         for latch in self.latches() {
             latch.blocks.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Returns how often tools of the agent have kept the thread.
     pub(crate) fn blocks(self) -> u32 {
         self.0.scope.latch.blocks.load(Ordering::Relaxed)
     }
@@ -155,17 +150,11 @@ impl<'a> Endings<'a> {
     /// Asks the latch about a call of this kind. `None` if nothing has ended the run.
     #[inline]
     fn ask<T>(self, kind: CallKind, question: fn(&Latch, &LatchedCall) -> T) -> Option<T> {
-        let is_closed = self.0.scope.latch.is_closed();
-        is_closed.then(|| self.ask_closed(kind, question))
+        let latch = &self.0.scope.latch;
+        latch.is_closed().then(|| question(latch, &self.call(kind)))
     }
 
-    // Apart, so that the usual case stays small at each call site.
     #[cold]
-    fn ask_closed<T>(self, kind: CallKind, question: fn(&Latch, &LatchedCall) -> T) -> T {
-        question(&self.0.scope.latch, &self.call(kind))
-    }
-
-    /// Returns the name of a call of this kind in the latch.
     fn call(self, kind: CallKind) -> LatchedCall {
         LatchedCall {
             kind,
@@ -192,7 +181,6 @@ impl<'a> Endings<'a> {
     }
 }
 
-/// Returns the error of an agent that has reached its limit of model calls.
 pub(crate) fn limit_reached(made: u32) -> Error {
     let plural = if made == 1 { "" } else { "s" };
     let message = format!("no final answer after {made} model call{plural}");

@@ -11,12 +11,11 @@ use crate::stream::Observer;
 /// An agent that is called in another's context, before its own context exists.
 pub(crate) struct Entrant<'a> {
     caller: &'a RunContext,
-    scope: Scope,
+    pub(crate) scope: Scope,
 }
 
 impl<'a> Entrant<'a> {
-    /// Creates it for the agent with this name, which hands this down. `is_member` says that the
-    /// caller is a team.
+    /// Creates it for the agent with this name. `is_member` if a team calls it.
     pub(crate) fn new(
         caller: &'a RunContext,
         agent: &str,
@@ -33,11 +32,6 @@ impl<'a> Entrant<'a> {
         Self { caller, scope }
     }
 
-    /// Sets the key of the state under which the agent keeps what its model says.
-    pub(crate) fn keep_output(&mut self, key: Option<Arc<str>>) {
-        self.scope.settings.output_key = key;
-    }
-
     /// Sets how many model calls the agent may make, and how many agents may be nested inside it.
     pub(crate) fn limit(&mut self, max_iterations: u32, max_nesting: Option<u32>) {
         let settings = &mut self.scope.settings;
@@ -45,12 +39,10 @@ impl<'a> Entrant<'a> {
         settings.nesting = settings.nesting.inside(max_nesting);
     }
 
-    /// Makes the agent continue its caller's conversation from this message on.
     pub(crate) fn join(&mut self, at: usize) {
         self.scope.place = self.caller.place().joined(self.scope.node.name(), at);
     }
 
-    /// Makes the agent take over from its caller.
     pub(crate) fn take_over(&mut self) {
         self.scope.place = self.caller.place().taken_over(self.scope.node.name());
     }
@@ -79,7 +71,6 @@ impl<'a> Entrant<'a> {
         format!("{run}/{path}").into()
     }
 
-    /// Makes the agent open this record.
     pub(crate) fn open(&mut self, record: ConversationRecord) {
         // Data about calls of which none is open any more, for example after a user message: a
         // later call may have the same path as one that is in no transcript.
@@ -97,8 +88,7 @@ impl<'a> Entrant<'a> {
         self.scope.place = RecordPlace::opened(record, self.scope.node.name(), above);
     }
 
-    /// Tells these observers, and those who listen to the caller, what happens in the agent, and
-    /// returns its context. `goes_on` means that the agent continues its caller's conversation.
+    /// Returns the agent's context, with these observers and those who listen to the caller.
     pub(crate) fn told(mut self, observers: &[Observer], goes_on: bool) -> RunContext {
         let Self { caller, scope } = &mut self;
         let run = || scope.run.observed();

@@ -40,7 +40,6 @@ impl Extensions {
             .downcast()
     }
 
-    /// Stores a value under its type and returns the previous value.
     fn put(&mut self, id: TypeId, value: AnyValue) -> Option<AnyValue> {
         let Some(entries) = &mut self.0 else {
             // With room for one, which is what most calls have.
@@ -57,7 +56,6 @@ impl Extensions {
         }
     }
 
-    /// Stores the values of `other`, in place of those of the same types.
     pub(super) fn extend(&mut self, other: &Self) {
         let Some(more) = &other.0 else { return };
         if self.is_empty() {

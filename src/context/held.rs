@@ -8,15 +8,13 @@ use super::run_context::RunContext;
 use crate::error::{Error, ErrorKind};
 use crate::state::key_of_call;
 
-/// The source of an error with which a tool call stays open: this agent may not make it, and the
-/// one that was interrupted in it may.
+/// The source of the error of a call that is left to the agent that was interrupted in it.
 #[derive(Debug, thiserror::Error)]
 #[error("the call stays open")]
 pub(crate) struct StaysOpen;
 
 impl StaysOpen {
-    /// Returns the error of a run that resumes with another agent than the one that was
-    /// interrupted.
+    /// Returns the error of a run that is resumed with another agent than was interrupted.
     pub(crate) fn error(why: impl fmt::Display) -> Error {
         let message =
             format!("{why}; the call stays open: resume with the agent that was interrupted");
@@ -24,7 +22,6 @@ impl StaysOpen {
     }
 }
 
-/// The key under which the guards that hold a tool call are stored.
 const HELD: &str = "held";
 
 impl RunContext {
@@ -87,7 +84,6 @@ impl RunContext {
     }
 }
 
-/// Returns the names of the guards that hold this tool call.
 pub(super) fn guards_holding(context: &RunContext) -> Vec<String> {
     let Some(Value::Array(guards)) = context.private_state().get(&context.call_key(HELD)) else {
         return Vec::new();

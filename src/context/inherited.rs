@@ -1,11 +1,7 @@
 use std::sync::Arc;
 
-/// The types of the callbacks that a run carries.
-///
-/// A run and a request carry callbacks, and callbacks are about requests: these types need each
-/// other. The callbacks stand above, so this trait gives their types names here, and the
-/// implementation there says which they are. The compiler resolves them; nothing is cast, and
-/// nothing points up.
+/// The types of what runs and requests carry of the callbacks, which stand above and are about
+/// requests: the implementation there says which they are, so that nothing is cast.
 pub(crate) trait CallbackTypes {
     /// The callbacks that an agent passes down to its calls and sub-agents.
     type Tree;

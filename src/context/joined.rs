@@ -6,15 +6,12 @@ use super::scope::Scope;
 use super::settings::Given;
 use crate::error::Resolution;
 
-/// The settings of a request for its run, and the context made from them on first use.
-///
-/// Clones share the run, unless a setting of one of them is changed. The context is not made
-/// earlier, so that clones of a request that was never used are runs with ids of their own.
+/// The settings of a request for its run, and the context made on first use: clones of a request
+/// that was never used are runs with ids of their own. Other clones share it until one is changed.
 #[derive(Clone, Default)]
 pub(crate) struct Joined {
     /// The call whose run it is part of; `None` for a new run.
     caller: Option<RunContext>,
-    /// The settings of the request.
     given: Option<Arc<Given>>,
     /// The context of its own run before the last change. Data that was read or written is kept.
     earlier: Option<Arc<RunContext>>,
@@ -22,7 +19,6 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
-    /// Creates settings for a part of this run.
     pub(crate) fn to(context: RunContext) -> Self {
         Self {
             caller: Some(context),
@@ -67,7 +63,6 @@ impl Joined {
         }
     }
 
-    /// Changes the settings of the request.
     pub(crate) fn give(&mut self, change: impl FnOnce(&mut Given)) {
         change(Arc::make_mut(self.given.get_or_insert_default()));
         let made = std::mem::take(&mut self.made);
@@ -79,7 +74,6 @@ impl Joined {
     }
 }
 
-/// Returns the context of a part of the caller's run with further settings.
 fn part(caller: &RunContext, given: &Given) -> RunContext {
     let mut scope = Scope::part(&caller.scope, caller.tool_call.clone());
     scope.settings.apply(given, &scope.run.id);

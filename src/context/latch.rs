@@ -7,13 +7,11 @@ use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind, Interrupt};
 use crate::lock::lock;
 
-/// The interrupts and ends of one agent, by the call that raised them.
-///
-/// Stored by call, because parallel calls of an interrupted one still finish.
+/// The interrupts and ends of an agent, by call: calls parallel to an interrupted one still finish.
 #[derive(Default)]
 pub(super) struct Latch {
     closed: AtomicBool,
-    entries: Mutex<Entries>,
+    pub(super) entries: Mutex<Entries>,
     /// How often tools have kept the thread, and how often of these others had it afterwards.
     pub(super) blocks: AtomicU32,
     pub(super) let_go: AtomicU32,
@@ -22,7 +20,7 @@ pub(super) struct Latch {
 }
 
 #[derive(Default)]
-struct Entries {
+pub(super) struct Entries {
     all: Vec<LatchedEnding>,
     by_call: HashMap<LatchedCall, usize>,
     /// The first one that blocks every other call.
@@ -30,9 +28,9 @@ struct Entries {
     /// The first of tool calls in each turn, which block the calls of others.
     turns: Vec<(u32, usize)>,
     /// Tool calls of which an attempt was refused before it reached its tool.
-    refused: Vec<LatchedCall>,
+    pub(super) refused: Vec<LatchedCall>,
     /// Tool calls of which an attempt was dropped in its tool.
-    dropped: Vec<LatchedCall>,
+    pub(super) dropped: Vec<LatchedCall>,
 }
 
 struct LatchedEnding {
@@ -42,7 +40,6 @@ struct LatchedEnding {
     answered: bool,
 }
 
-/// One call of an agent.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct LatchedCall {
     pub(super) kind: CallKind,
@@ -76,25 +73,12 @@ impl Latch {
         self.closed.store(true, Ordering::Release);
     }
 
-    pub(super) fn note_refused(&self, call: LatchedCall) {
-        lock(&self.entries).refused.push(call);
-    }
-
-    pub(super) fn note_dropped(&self, call: LatchedCall) {
-        lock(&self.entries).dropped.push(call);
-    }
-
     /// Returns whether a tool call was refused, and no tool knows of it that has not ended.
     pub(super) fn is_unmade(&self, call: &LatchedCall) -> bool {
         let entries = lock(&self.entries);
         entries.refused.contains(call) && !entries.dropped.contains(call)
     }
 
-    pub(super) fn is_dropped(&self, call: &LatchedCall) -> bool {
-        lock(&self.entries).dropped.contains(call)
-    }
-
-    /// Returns whether anything is recorded.
     #[inline]
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
@@ -125,7 +109,6 @@ impl Latch {
         Some(entries.all.get(at)?.error.clone())
     }
 
-    /// Returns whether a call waits on an interrupt.
     pub(super) fn waits(&self, call: &LatchedCall) -> bool {
         let entries = lock(&self.entries);
         let at = entries.by_call.get(call);
@@ -134,7 +117,6 @@ impl Latch {
         own.is_some_and(|entry| !entry.answered && entry.error.kind() == ErrorKind::Interrupted)
     }
 
-    /// Returns whether the interrupt with this id was raised.
     pub(super) fn has_asked(&self, id: &str) -> bool {
         if !self.is_closed() {
             return false;

@@ -13,20 +13,15 @@ use std::time::{Duration, SystemTime};
 /// ```
 /// use std::time::{Duration, SystemTime};
 ///
-/// use tower_agent::{Agent, AgentRequest, ErrorKind, Request};
-/// use tower_agent_test::{ScriptedModel, Turn};
+/// use tower_agent::call::admit;
+/// use tower_agent::{AgentRequest, ErrorKind, Request};
 ///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// let agent = Agent::builder(ScriptedModel::new([Turn::from_text("Hi.")])).build().unwrap();
 /// let request = AgentRequest::new("Hello.");
 /// let lease = request.context().lease().clone();
 /// lease.renew(SystemTime::now() + Duration::from_secs(30));
 /// // Another process has the conversation now.
 /// lease.end();
-/// let error = agent.run(request).await.unwrap_err();
-/// assert_eq!(error.kind(), ErrorKind::Conflict);
-/// # }
+/// assert_eq!(admit(&request).unwrap_err().kind(), ErrorKind::Conflict);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Lease(Arc<AtomicU64>);

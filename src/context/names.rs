@@ -9,7 +9,6 @@ pub type Names = BTreeMap<String, String>;
 
 type FindNames = dyn Fn(&RunContext, &str) -> Names + Send + Sync;
 
-/// The key of the run's [`NameFinders`] in its values.
 const KEY: &str = "tower_agent.names";
 
 /// Find the names that the layers of a run have declared, by kind.

@@ -1,13 +1,10 @@
 use crate::error::{Error, ErrorKind, Result};
 
-/// The default limit of nested agents. A stack of 2 MiB is sufficient for twice as many in an
-/// unoptimised build, with guards around each.
+/// The default limit of nested agents: a stack of 2 MiB holds twice as many without optimisation.
 pub(crate) const MAX_NESTING: u32 = 10;
 
-/// The depth of a call in a tree of agents.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Nesting {
-    /// The number of agents around it.
     depth: u32,
     /// The maximum depth, if an agent has set one.
     most: Option<u32>,
@@ -25,7 +22,6 @@ impl Nesting {
         }
     }
 
-    /// Fails if no further agent may be called.
     pub(crate) fn check(self) -> Result<()> {
         match self.most {
             Some(most) if self.depth >= most => {

@@ -8,9 +8,7 @@ use crate::lock::lock;
 /// The place of an agent in the tree of the agents of a run.
 #[derive(Default)]
 pub(crate) struct Node {
-    /// The names of the agents from the root to this one.
     pub(super) path: Arc<str>,
-    /// The tool call that the agent was called in.
     pub(super) caller: Option<ToolCallScope>,
     /// The number among those of the same place, from 1; 0 if the agent is not counted.
     pub(super) number: u32,
@@ -30,17 +28,14 @@ impl Node {
         }
     }
 
-    /// Returns the agent's name.
     pub(super) fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Returns whether the agent was called in this tool call.
     pub(super) fn is_in(&self, call: &ToolCallScope) -> bool {
         self.caller.as_ref() == Some(call)
     }
 
-    /// Counts another agent that is called at this place; returns its number.
     pub(super) fn count(&self, place: Arc<str>) -> u32 {
         let mut children = lock(&self.children);
         let count = children.entry(place).or_default();

@@ -7,7 +7,6 @@ use crate::message::{Message, Messages};
 /// The place of an agent's messages.
 #[derive(Clone, Default)]
 pub(crate) struct RecordPlace {
-    /// The record of the agent's messages.
     pub(crate) record: ConversationRecord,
     /// The path from the agent that opened the record to this one.
     path: Arc<str>,
@@ -20,7 +19,6 @@ pub(crate) struct RecordPlace {
 /// The agent that continues a conversation.
 #[derive(Debug)]
 pub(crate) enum WhoseTurn {
-    /// This agent.
     Own,
     /// The agent with this name, inside this one.
     Of(Arc<str>),
@@ -50,7 +48,6 @@ impl RecordPlace {
         }
     }
 
-    /// Returns the place of an agent that takes over from this one.
     pub(super) fn taken_over(&self, agent: &str) -> Self {
         Self {
             path: self.below(agent),
@@ -58,13 +55,11 @@ impl RecordPlace {
         }
     }
 
-    /// Returns whether the agent has opened its record.
     pub(crate) fn has_opened(&self) -> bool {
         self.joined.is_none()
     }
 
-    /// Returns the agent's path, as the author of what it says; `None` if it is alone in its
-    /// conversation. `has_others` says that agents speak in it that this one hands it to.
+    /// Returns the author of what the agent says; `None` if no other speaks in its conversation.
     pub(crate) fn author(&self, has_others: bool) -> Option<Arc<str>> {
         let is_shared = has_others || !self.above.is_empty() || self.path.contains('/');
         is_shared.then(|| self.author_path())
@@ -88,12 +83,10 @@ impl RecordPlace {
         self.record.begin(&self.path, request, self.joined)
     }
 
-    /// Returns the record of the agent's loop, for that to write.
     pub(crate) fn write(&self, request: &Messages) -> Transcript {
         Transcript::new(&self.record, &self.path, request, self.joined)
     }
 
-    /// Records that the loop of the agent has responded to this request.
     pub(crate) fn responded(&self, request: &Messages) {
         self.record.responded(self.path.clone(), request.clone());
     }
@@ -120,17 +113,14 @@ impl RecordPlace {
         }
     }
 
-    /// Makes another agent continue this one's conversation, from this message on.
     pub(crate) fn give_turn(&self, agent: &str, from: usize) {
         self.record.give_turn(self.below(agent), from);
     }
 
-    /// Returns the round that this team is in.
     pub(crate) fn round(&self) -> u32 {
         self.record.round(&self.path)
     }
 
-    /// Records the round that this team is in.
     pub(crate) fn begin_round(&self, round: u32) {
         self.record.begin_round(self.path.clone(), round);
     }
@@ -141,14 +131,12 @@ impl RecordPlace {
         matches!(self.turn(), WhoseTurn::Own).then_some(paused)
     }
 
-    /// Returns the path of an agent that works for this one in the record: it continues the
-    /// conversation, or has one of its own that is held there.
+    /// Returns the path of an agent that works for this one in its record, or in one held there.
     pub(crate) fn below(&self, agent: &str) -> Arc<str> {
         node::below(&self.path, agent)
     }
 
-    /// Returns the conversation of an agent that works in this tool call with this request. With a
-    /// different request it starts over.
+    /// Returns the conversation of an agent in this tool call. With another request it starts over.
     pub(crate) fn working(
         &self,
         call: Option<CallName>,

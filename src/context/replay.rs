@@ -19,7 +19,6 @@ struct Entry {
 }
 
 impl ReplayHandlers {
-    /// Registers the handler of a name. Returns `false` if the name has one.
     pub(super) fn register(&self, name: Arc<str>, handler: Handler) -> bool {
         // The handler is code of others: it runs without the lock, which it may need itself.
         let pending = {
@@ -37,8 +36,7 @@ impl ReplayHandlers {
         true
     }
 
-    /// Hands over what a call has recorded, now or when the name gets a handler. `calls` are the
-    /// call and those around it.
+    /// Hands over what was recorded, now or once there is a handler. `calls` begins with the call.
     pub(super) fn replay(&self, name: &Arc<str>, calls: &Arc<[Arc<str>]>, amounts: &Amounts) {
         let handler = {
             let mut entries = lock(&self.0);

@@ -19,9 +19,7 @@ pub(super) struct Run {
     /// Somebody wants to know which messages the private state was saved with.
     pub(super) notes_messages: AtomicBool,
     pub(super) values: Arc<Values>,
-    /// Cancels the whole run.
     pub(super) token: CancellationToken,
-    /// Until when the run may start calls, if somebody limits that.
     pub(super) lease: OnceLock<Lease>,
     /// The error that has ended the whole run: an abort, or the cancellation of its token.
     pub(super) aborted: OnceLock<Error>,
@@ -65,7 +63,6 @@ impl Run {
         self.begun.get_or_init(|| self.state.begin());
     }
 
-    /// Returns the run as its observers see it.
     pub(super) fn observed(&self) -> Arc<ObservedRun> {
         let new = || ObservedRun::new(self.id.clone());
         self.observed.get_or_init(new).clone()

@@ -26,8 +26,7 @@ use crate::message::{Message, MessageId, Usage};
 use crate::state::State;
 use crate::stream::{EventEmitter, EventKind, EventStream, Invocation, Listeners};
 
-/// The key of the answers that a guard has kept. It is among the data about calls, which goes once
-/// no call is open, and about none alone.
+/// The key of the answers that a guard has kept: data about calls, which goes with the last one.
 pub(super) const KEPT_ANSWERS: &str = "calls/ answers";
 
 /// The run that a call belongs to. A cheap handle, read-only except for three places for data:
@@ -239,7 +238,6 @@ impl RunContext {
         given.or_else(|| self.kept_answers()?.remove(id))
     }
 
-    /// Returns the answers that earlier runs of the conversation have kept, by their ids.
     pub(super) fn kept_answers(&self) -> Option<BTreeMap<String, Resolution>> {
         let private = self.private_state();
         if !private.has_data_about_calls() {
@@ -270,20 +268,17 @@ impl RunContext {
     /// Returns the value of type `T` that the caller gave the run, for code that cannot do without.
     ///
     /// ```
-    /// use serde_json::Value;
-    /// use tower_agent::{Request, Result, Tool, ToolRequest};
+    /// use tower_agent::{Request, Result, ToolRequest};
     ///
     /// struct Customer {
     ///     name: String,
     /// }
     ///
-    /// async fn orders(_: Value, call: ToolRequest) -> Result<String> {
+    /// fn orders(call: &ToolRequest) -> Result<String> {
     ///     let customer = call.context().extension::<Customer>()?;
     ///     Ok(format!("the orders of {}", customer.name))
     /// }
-    ///
-    /// let tool = Tool::function_with("orders", "Lists the user's orders.", orders);
-    /// # drop(tool);
+    /// # drop(orders);
     /// ```
     ///
     /// # Errors
@@ -382,11 +377,11 @@ impl RunContext {
     /// ```
     pub async fn emit(&self, name: impl Into<Arc<str>>, value: impl Into<Value>) {
         if self.listeners().is_told() {
-            let custom = EventKind::Custom {
-                name: name.into(),
-                value: value.into(),
-            };
-            self.listeners().tell(custom).await;
+            let name = name.into();
+            let value = value.into();
+            self.listeners()
+                .tell(EventKind::Custom { name, value })
+                .await;
         }
     }
 
@@ -405,11 +400,9 @@ impl RunContext {
     /// ```
     pub async fn note(&self, name: impl Into<Arc<str>>, value: impl Into<Value>) {
         if self.listeners().is_told() {
-            let note = EventKind::Note {
-                name: name.into(),
-                value: value.into(),
-            };
-            self.listeners().tell(note).await;
+            let name = name.into();
+            let value = value.into();
+            self.listeners().tell(EventKind::Note { name, value }).await;
         }
     }
 
@@ -533,7 +526,6 @@ impl RunContext {
         }
     }
 
-    /// Adds the token usage of one attempt to this agent and its callers.
     pub(crate) fn add_usage(&self, usage: Usage) {
         if usage == Usage::default() {
             return;
@@ -552,8 +544,7 @@ impl RunContext {
         }
     }
 
-    /// Tells of what the agent has used outside its turns: before the first, or in a call that
-    /// others went on with.
+    /// Tells of what was used outside of turns: before the first, or in a call others went on with.
     #[cold]
     fn tell_stray_usage(&self) {
         let path = &self.scope.node.path;
@@ -568,7 +559,6 @@ impl RunContext {
         }
     }
 
-    /// Returns the agent's part of the run.
     #[inline]
     pub(crate) fn scope(&self) -> &Scope {
         &self.scope
@@ -580,8 +570,7 @@ impl RunContext {
         self.carried.as_ref()?.effects.as_ref()
     }
 
-    /// Returns the innermost wrapper that a call around or in this place has entered, if a probe
-    /// watches it.
+    /// Returns the innermost wrapper around that a probe watches.
     pub(crate) fn entered(&self) -> Option<&Arc<Carried>> {
         let mut around = self.carried.as_ref()?.around();
         around.find(|carried| carried.entered().is_some())
@@ -594,19 +583,16 @@ impl RunContext {
         carried
     }
 
-    /// Returns everybody who is told what happens in the agent.
     #[inline]
     pub(crate) fn listeners(&self) -> &Listeners {
         &self.scope.listeners
     }
 
-    /// Returns the place of the agent's messages.
     pub(crate) fn place(&self) -> &RecordPlace {
         &self.scope.place
     }
 
-    /// Returns the name of this tool call; `None` for another call, also if its agent was called in
-    /// a tool call.
+    /// Returns this tool call; `None` for another call, also of an agent called in one.
     pub(crate) fn own_tool_call(&self) -> Option<CallName> {
         let call = self.tool_call.as_ref()?;
         (!self.scope.node.is_in(call)).then(|| call.name())
@@ -622,16 +608,14 @@ impl RunContext {
         }
     }
 
-    /// Makes this the context of a turn of the loop, whose model call is, or is not, beyond the
-    /// limit.
+    /// Makes this the context of a turn of the loop.
     pub(crate) fn begin_turn(&mut self, iteration: u32, beyond_limit: bool) {
         self.iteration = iteration;
         self.texts.end = self.scope.tally.text_count();
         self.beyond_limit = beyond_limit;
     }
 
-    /// Returns the context of a tool call of this turn: the one at this place among those of the
-    /// message.
+    /// Returns the context of the tool call at this place in the message.
     pub(crate) fn in_tool_call(&self, message: &Message, index: usize) -> Self {
         Self {
             tool_call: Some(ToolCallScope::new(message.clone(), index)),

@@ -65,7 +65,6 @@ impl Scope {
         Self::new(Arc::new(run), None, Node::default(), settings)
     }
 
-    /// Creates a part of a run for the agent with this path.
     pub(super) fn within(
         parent: &Arc<Self>,
         path: Arc<str>,
@@ -101,7 +100,6 @@ impl Scope {
         }
     }
 
-    /// Returns this part and those around it, from the inside out.
     pub(super) fn around(&self) -> impl Iterator<Item = &Self> {
         iter::successors(Some(self), |scope| scope.parent.as_deref())
     }
@@ -112,12 +110,10 @@ impl Scope {
         parent.filter(|parent| !parent.node.path.is_empty())
     }
 
-    /// Returns whether no agent is above this one.
     pub(crate) fn is_outermost(&self) -> bool {
         self.caller().is_none()
     }
 
-    /// Returns the part of the outermost agent.
     pub(super) fn outermost(&self) -> &Self {
         iter::successors(Some(self), |scope| scope.caller())
             .last()
@@ -152,8 +148,7 @@ impl Scope {
         Some(scope.path_of_call(Some(call), false))
     }
 
-    /// Returns the path of a call of this agent: the agents and tool calls that contain it, with
-    /// the numbers of the agents or without.
+    /// Returns the path of a call: the agents, perhaps numbered, and tool calls around it.
     pub(super) fn path_of_call(&self, tool: Option<&ToolCallScope>, is_numbered: bool) -> String {
         let node = &self.node;
         let mut path = match &self.parent {
@@ -188,7 +183,6 @@ impl Scope {
         path
     }
 
-    /// Returns the call for an error.
     pub(crate) fn site(&self, kind: CallKind, name: Option<&str>) -> CallSite {
         CallSite {
             kind,
@@ -207,7 +201,6 @@ impl Scope {
         }
     }
 
-    /// Returns the checkpoint of a running or ended run.
     pub(crate) fn checkpoint(&self, record: &ConversationRecord) -> Checkpoint {
         let private_state = self.private_state_to_save().snapshot();
         let interrupts = self.latch.interrupts();

@@ -25,18 +25,14 @@ pub(super) type Resolutions = Arc<HashMap<String, Resolution>>;
 /// The settings of a part of a run. The parts inside it begin with the same.
 #[derive(Clone)]
 pub(crate) struct PartSettings {
-    /// Cancels this part of the run.
     pub(super) token: CancellationToken,
     /// The caller's token for this part of the run, if there is one.
     pub(crate) own_token: Option<CancellationToken>,
     pub(super) resolutions: Option<Resolutions>,
-    /// The typed data that the caller gave this part of the run.
     pub(super) extensions: Extensions,
     /// Why no agent can be called with these.
     pub(crate) misfit: Option<Error>,
-    /// The depth in the tree of agents.
     pub(crate) nesting: Nesting,
-    /// The maximum number of model calls of the agent.
     pub(super) max_iterations: u32,
     /// The key of the state under which the agent keeps what its model says.
     pub(crate) output_key: Option<Arc<str>>,

@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -39,15 +40,13 @@ impl Used {
 
 #[derive(Default)]
 struct Failures {
-    /// How many attempts have failed at each call.
-    counts: Vec<(TriedCall, u32)>,
-    /// The tokens that the calls of the agent had used by the last failure, or by the start of the
-    /// turn.
+    counts: HashMap<TriedCall, u32>,
+    /// What the agent had used by the last failure, or the start of the turn.
     usage: Usage,
 }
 
 /// A call of an agent that may be attempted more than once.
-#[derive(PartialEq)]
+#[derive(PartialEq, Eq, Hash)]
 enum TriedCall {
     Agent,
     /// The model call of the turn.
@@ -67,13 +66,11 @@ impl TriedCall {
 }
 
 impl Tally {
-    /// Returns the tokens used so far by the agent and its sub-agents.
     pub(crate) fn usage(&self) -> Usage {
         let used = lock(&self.used);
         used.own + used.inside
     }
 
-    /// Adds what a call has used: one of the agent's own, or one inside.
     #[inline]
     pub(super) fn add_usage(&self, usage: Usage, is_own: bool) {
         let mut used = lock(&self.used);
@@ -98,40 +95,32 @@ impl Tally {
         used.tell()
     }
 
-    /// Sets whether a turn runs that asks for what is untold.
     pub(crate) fn set_in_turn(&self, is_in_turn: bool) {
         lock(&self.used).is_in_turn = is_in_turn;
     }
 
-    fn own_usage(&self) -> Usage {
-        lock(&self.used).own
-    }
-
     /// Begins to count the attempts at the model call of another turn.
     pub(crate) fn begin_attempts(&self) {
-        let usage = self.own_usage();
+        let usage = lock(&self.used).own;
         let mut failures = lock(&self.failures);
-        failures
-            .counts
-            .retain(|(call, _)| *call != TriedCall::Model);
+        failures.counts.remove(&TriedCall::Model);
         failures.usage = usage;
     }
 
     /// Returns the number of attempts that have failed at a call: at the agent, at this tool call,
     /// or at the model call of the turn.
     pub(crate) fn failed_attempts(&self, kind: CallKind, tool: Option<CallName>) -> u32 {
-        let call = TriedCall::new(kind, tool);
-        let failures = lock(&self.failures);
-        let mut counts = failures.counts.iter();
-        let counted = counts.find(|(counted, _)| *counted == call);
-        counted.map_or(0, |(_, count)| *count)
+        let counts = &lock(&self.failures).counts;
+        counts
+            .get(&TriedCall::new(kind, tool))
+            .copied()
+            .unwrap_or_default()
     }
 
-    /// Counts an attempt that has failed; returns its number, and the tokens of a model call that
-    /// it has used.
+    /// Counts a failed attempt; returns its number, and what a model call has used in it.
     pub(crate) fn count_failure(&self, kind: CallKind, tool: Option<CallName>) -> (u32, Usage) {
         let call = TriedCall::new(kind, tool);
-        let usage = self.own_usage();
+        let usage = lock(&self.used).own;
         let mut failures = lock(&self.failures);
         let used = match call {
             // As a difference: layers inside may have made several calls for one attempt.
@@ -139,17 +128,9 @@ impl Tally {
             // Calls of a turn run at the same time, and the difference would be that of all.
             TriedCall::Agent | TriedCall::Tool(_) => Usage::default(),
         };
-        let mut counts = failures.counts.iter_mut();
-        match counts.find(|(counted, _)| *counted == call) {
-            Some((_, count)) => {
-                *count += 1;
-                (*count - 1, used)
-            }
-            None => {
-                failures.counts.push((call, 1));
-                (0, used)
-            }
-        }
+        let count = failures.counts.entry(call).or_default();
+        *count += 1;
+        (*count - 1, used)
     }
 
     /// Stores the model's text for later turns.

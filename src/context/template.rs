@@ -37,14 +37,13 @@ impl State {
         self.fill_with(template, &mut Vec::new())
     }
 
-    /// Does the same, and adds the keys of the values.
     pub(crate) fn fill_with(&self, template: &str, keys: &mut Vec<String>) -> Result<String> {
         let mut filled = String::with_capacity(template.len());
         let mut rest = template;
         while let Some(open) = rest.find('{') {
             let (before, from) = rest.split_at(open);
             filled.push_str(before);
-            let Some((placeholder, after)) = Placeholder::read(from) else {
+            let Some((key, is_optional, after)) = placeholder(from) else {
                 filled.push('{');
                 rest = &from[1..];
                 continue;
@@ -60,8 +59,8 @@ impl State {
                 filled.push_str(&from[..from.len() - after.len() - 1]);
                 rest = after;
             } else {
-                if self.push_value(&placeholder, &mut filled)? {
-                    keys.push(placeholder.key.to_owned());
+                if self.push_value(key, is_optional, &mut filled)? {
+                    keys.push(key.to_owned());
                 }
             }
         }
@@ -70,8 +69,7 @@ impl State {
     }
 
     /// Appends the value of a placeholder. Returns whether there is one.
-    fn push_value(&self, placeholder: &Placeholder<'_>, filled: &mut String) -> Result<bool> {
-        let Placeholder { key, is_optional } = *placeholder;
+    fn push_value(&self, key: &str, is_optional: bool, filled: &mut String) -> Result<bool> {
         self.read(key, |value| match value {
             Some(Value::Null) => Ok(true),
             Some(Value::String(text)) => {
@@ -94,26 +92,18 @@ impl State {
     }
 }
 
-/// A key in braces.
-struct Placeholder<'a> {
-    key: &'a str,
-    /// Nothing stands in its place if there is no value.
-    is_optional: bool,
-}
-
-impl<'a> Placeholder<'a> {
-    /// Reads it from the beginning of a text, and returns what follows it.
-    fn read(text: &'a str) -> Option<(Self, &'a str)> {
-        let (inside, after) = text.strip_prefix('{')?.split_once('}')?;
-        let inside = inside.trim();
-        let (key, is_optional) = match inside.strip_suffix('?') {
-            Some(key) => (key, true),
-            None => (inside, false),
-        };
-        let scopes = ["app:", "user:", "temp:", "artifact."];
-        let name = scopes.iter().find_map(|scope| key.strip_prefix(scope));
-        is_name(name.unwrap_or(key)).then_some((Self { key, is_optional }, after))
-    }
+/// Reads a key in braces from the beginning of a text: the key, whether nothing stands in its place
+/// if there is no value, and what follows.
+fn placeholder(text: &str) -> Option<(&str, bool, &str)> {
+    let (inside, after) = text.strip_prefix('{')?.split_once('}')?;
+    let inside = inside.trim();
+    let (key, is_optional) = match inside.strip_suffix('?') {
+        Some(key) => (key, true),
+        None => (inside, false),
+    };
+    let scopes = ["app:", "user:", "temp:", "artifact."];
+    let name = scopes.iter().find_map(|scope| key.strip_prefix(scope));
+    is_name(name.unwrap_or(key)).then_some((key, is_optional, after))
 }
 
 fn is_name(text: &str) -> bool {
