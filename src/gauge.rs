@@ -11,29 +11,24 @@
 //! is one as well, such as one that reads the accounts that a program keeps of its users:
 //!
 //! ```
-//! use std::collections::HashMap;
 //! use std::sync::{Arc, Mutex, PoisonError};
 //!
-//! use tower_agent::gauge::{Gauge, Reading};
-//! use tower_agent_middleware::budget::{Account, Limits};
+//! use tower_agent::gauge::{Amount, Gauge, Reading};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), tower_agent::BoxError> {
-//! let accounts = Arc::new(Mutex::new(HashMap::<String, Account>::new()));
-//! let users = {
-//!     let accounts = accounts.clone();
-//!     move |most| {
-//!         let accounts = accounts.lock().unwrap_or_else(PoisonError::into_inner);
-//!         let readings = accounts.iter().map(|(user, account)| account.reading().of(user.as_str()));
-//!         let readings: Vec<Reading> = readings.take(most).collect();
-//!         async move { Ok(readings) }
-//!     }
+//! let used = Arc::new(Mutex::new(vec![("ada", 7.0)]));
+//! let users = move |most| {
+//!     let used = used.lock().unwrap_or_else(PoisonError::into_inner);
+//!     let readings = used.iter().map(|(user, tokens)| {
+//!         let tokens = Amount::new("tokens used", *tokens).limit(100.0);
+//!         Reading::new("budget", "open", true).of(*user).with(tokens)
+//!     });
+//!     let readings: Vec<Reading> = readings.take(most).collect();
+//!     async move { Ok(readings) }
 //! };
-//! # let account = Account::new(Limits::new().tokens(100));
-//! # accounts.lock().unwrap_or_else(PoisonError::into_inner).insert("ada".into(), account);
 //! let readings = users.read(50).await?;
-//! assert_eq!(readings[0].of.as_deref(), Some("ada"));
-//! assert_eq!(readings[0].amounts[0].to_string(), "tokens used: 0 of 100");
+//! assert_eq!(readings[0].amounts[0].to_string(), "tokens used: 7 of 100");
 //! # Ok(())
 //! # }
 //! ```
@@ -73,6 +68,7 @@ where
 /// The state of a guard, or of the part of it that is for one key.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
+#[must_use]
 pub struct Reading {
     /// The kind of guard, such as `rate limit`.
     pub kind: Cow<'static, str>,
@@ -94,6 +90,7 @@ pub struct Reading {
 /// A number in a [`Reading`]. Its `Display` has all of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
+#[must_use]
 pub struct Amount {
     /// What is counted, such as `tokens used`.
     pub name: Cow<'static, str>,
@@ -109,7 +106,6 @@ pub struct Amount {
 
 impl Reading {
     /// Creates a reading of everybody's state, without numbers.
-    #[must_use]
     pub fn new(
         kind: impl Into<Cow<'static, str>>,
         state: impl Into<Cow<'static, str>>,
@@ -126,21 +122,18 @@ impl Reading {
     }
 
     /// Sets [whose](Self::of) part it is.
-    #[must_use]
     pub fn of(mut self, key: impl Into<Arc<str>>) -> Self {
         self.of = Some(key.into());
         self
     }
 
     /// Sets the [name](Self::name) of what is called.
-    #[must_use]
     pub fn named(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
     }
 
     /// Adds a number.
-    #[must_use]
     pub fn with(mut self, amount: Amount) -> Self {
         self.amounts.push(amount);
         self
@@ -150,7 +143,6 @@ impl Reading {
 impl Amount {
     /// Creates a number without a limit, of what the name says. One that is none, or infinite, is
     /// `null` as JSON.
-    #[must_use]
     pub fn new(name: impl Into<Cow<'static, str>>, value: f64) -> Self {
         Self {
             name: name.into(),
@@ -161,14 +153,12 @@ impl Amount {
     }
 
     /// Sets the most that it can be.
-    #[must_use]
     pub fn limit(mut self, limit: f64) -> Self {
         self.limit = Some(limit);
         self
     }
 
     /// Sets the unit.
-    #[must_use]
     pub fn unit(mut self, unit: impl Into<Cow<'static, str>>) -> Self {
         self.unit = unit.into();
         self

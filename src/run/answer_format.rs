@@ -41,6 +41,7 @@ use crate::tool::{AnswerSchema, InvalidArguments};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct AnswerFormat {
     name: Arc<str>,
     answer: Arc<AnswerSchema>,
@@ -100,7 +101,6 @@ impl AnswerFormat {
     /// The root of its schema is an object. If `T` is not a struct, the schema is that of an object
     /// with the one property `value`. It is strict where possible, as in
     /// [`ResponseFormat::of`].
-    #[must_use]
     pub fn of<T: DeserializeOwned + JsonSchema>() -> Self {
         Self {
             name: format_name(&T::schema_name()).into(),
@@ -114,7 +114,6 @@ impl AnswerFormat {
     }
 
     /// Sets the mode. Defaults to [`Auto`](AnswerMode::Auto).
-    #[must_use]
     pub fn mode(mut self, mode: AnswerMode) -> Self {
         self.mode = mode;
         self
@@ -122,7 +121,6 @@ impl AnswerFormat {
 
     /// Sets how often in a run the model is asked to repair an answer that does not match. Each
     /// repair is a model call that counts as an iteration. Defaults to 2.
-    #[must_use]
     pub fn max_repairs(mut self, max: u32) -> Self {
         self.max_repairs = max;
         self
@@ -142,13 +140,11 @@ impl AnswerFormat {
         }
     }
 
-    /// Checks the message with the final answer.
     pub(crate) fn check(&self, message: &Message) -> Result<(), InvalidAnswer> {
         (self.check)(&self.answer, message)
     }
 
-    /// Returns the error for an answer that does not match. `metadata` is that of the response with
-    /// the answer.
+    /// Returns the error for an answer that does not match, in a response with this metadata.
     pub(crate) fn error(&self, invalid: InvalidAnswer, metadata: &Metadata) -> Error {
         let error = invalid.into_error(&self.name);
         let chosen = match self.mode {
@@ -160,7 +156,6 @@ impl AnswerFormat {
         error.with_message(message)
     }
 
-    /// Returns the message that asks the model to repair its answer.
     pub(crate) fn ask_again(&self, invalid: &InvalidAnswer) -> Message {
         let how = match self.mode {
             AnswerMode::Auto | AnswerMode::Text => {
@@ -176,17 +171,21 @@ impl AnswerFormat {
         ))
     }
 
-    /// Returns whether both are clones of one another.
-    pub(super) fn is_clone_of(&self, other: &Self) -> bool {
-        // By identity, since schemas are large: to take equal formats for different ones only runs
-        // the guards again.
-        Arc::ptr_eq(&self.answer, &other.answer)
-            && self.mode == other.mode
-            && self.max_repairs == other.max_repairs
+    /// Returns whether both are clones of one another, or both are none.
+    pub(super) fn is_same(one: &Option<Self>, other: &Option<Self>) -> bool {
+        match (one, other) {
+            // By identity, since schemas are large: to take equal formats for different ones only
+            // runs the guards again.
+            (Some(one), Some(other)) => {
+                Arc::ptr_eq(&one.answer, &other.answer)
+                    && one.mode == other.mode
+                    && one.max_repairs == other.max_repairs
+            }
+            (one, other) => one.is_none() && other.is_none(),
+        }
     }
 }
 
-/// Returns how a provider asked for the schema, and why.
 fn chosen_by_provider(metadata: &Metadata) -> String {
     if let Some(reason) = &metadata.answer_tool {
         return format!("the schema was that of the tool `final_answer`, since {reason}");
@@ -197,8 +196,7 @@ fn chosen_by_provider(metadata: &Metadata) -> String {
     }
 }
 
-/// Parses the answer in a message: its text, its last text if the model has said something before
-/// it, or the code block in its text.
+/// Parses the text of a message, its last text, or the code block in its text.
 fn parse<T: DeserializeOwned>(
     answer: &AnswerSchema,
     message: &Message,
@@ -222,8 +220,7 @@ fn parse<T: DeserializeOwned>(
     })
 }
 
-/// Returns the content of the code block in a text. Two blocks are returned as one, which is no
-/// JSON.
+/// Returns the content of the code block; that of two is no JSON.
 fn code_block(text: &str) -> Option<&str> {
     const FENCE: &str = "```";
     let (_, from_language) = text.split_once(FENCE)?;
@@ -233,14 +230,12 @@ fn code_block(text: &str) -> Option<&str> {
     Some(content)
 }
 
-/// Parses the answer in a message as a `T`.
 pub(super) fn parse_as<T: DeserializeOwned + JsonSchema>(message: &Message) -> Result<T, Error> {
     let parsed = parse(&AnswerSchema::of::<T>(), message);
     parsed.map_err(|invalid| invalid.into_error(&T::schema_name()))
 }
 
 impl InvalidAnswer {
-    /// Creates it for a message that is no answer.
     pub(crate) fn none(why: NoAnswer, message: &Message) -> Self {
         Self {
             field: String::new(),

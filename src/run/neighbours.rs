@@ -8,11 +8,9 @@ pub(crate) struct TransferTarget {
     pub(crate) description: Arc<str>,
 }
 
-/// The agents around a sub-agent.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     /// The agent that it is a sub-agent of.
     pub(crate) parent: TransferTarget,
-    /// The other sub-agents of that one.
     pub(crate) peers: Vec<TransferTarget>,
 }

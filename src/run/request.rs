@@ -50,6 +50,7 @@ use crate::tool::ToolSet;
 /// assert_eq!(request.messages().len(), 3);
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct AgentRequest {
     messages: Messages,
     settings: Arc<Settings>,
@@ -68,14 +69,12 @@ pub struct AgentRequest {
     /// The agents around the called one, if another has transferred the conversation to it.
     pub(crate) neighbours: Option<Arc<Neighbours>>,
     pub(crate) is_for_team: bool,
-    /// The description of the called agent.
     pub(crate) description: Option<Arc<str>>,
     answer_format: Option<AnswerFormat>,
 }
 
 impl AgentRequest {
     /// Creates a request with one user message.
-    #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self::conversation([Message::user(text)])
     }
@@ -91,7 +90,6 @@ impl AgentRequest {
     /// stream reports like any other; late results are moved to their calls, and the results of a
     /// turn are put in the order of its calls; results without a call, and second results, become
     /// user messages.
-    #[must_use]
     pub fn conversation(messages: impl Into<Messages>) -> Self {
         Self {
             messages: messages.into(),
@@ -107,7 +105,6 @@ impl AgentRequest {
     /// [state](Self::with_state), which is stored separately. Unanswered interrupts are raised
     /// again. A failed run continues after its last completed step. For callbacks this is a new
     /// run: `before_agent` runs as usual.
-    #[must_use]
     pub fn resume(checkpoint: Checkpoint) -> Self {
         let Checkpoint { head, messages } = checkpoint;
         let record =
@@ -128,7 +125,6 @@ impl AgentRequest {
     ///
     /// A user message closes the open tool calls of a [resumed](Self::resume) run. So resolutions
     /// in the same request have no effect: send them first, and the message with the next request.
-    #[must_use]
     pub fn with_message(mut self, message: impl Into<Message>) -> Self {
         self.messages.push(message.into());
         // A member writes to the record of its team, which a message for this member must not
@@ -153,7 +149,6 @@ impl AgentRequest {
 
     /// Adds answers to the interrupts of the previous run; every agent of the tree can
     /// [see](RunContext::resolution) them. For duplicate ids, the last one wins.
-    #[must_use]
     pub fn with_resolutions(mut self, resolutions: impl IntoIterator<Item = Resolution>) -> Self {
         self.add_resolutions(resolutions);
         self.in_another_run()
@@ -183,7 +178,6 @@ impl AgentRequest {
     }
 
     /// Inserts earlier messages before the request's own. A shared history is not copied.
-    #[must_use]
     pub fn with_history(mut self, history: impl Into<Messages>) -> Self {
         let new = std::mem::replace(&mut self.messages, history.into());
         self.messages.extend(new.iter().cloned());
@@ -201,7 +195,6 @@ impl AgentRequest {
     /// let request = AgentRequest::new("Who am I?").with_checkpoint(saved);
     /// assert_eq!(request.messages().len(), 3);
     /// ```
-    #[must_use]
     pub fn with_checkpoint(mut self, checkpoint: Checkpoint) -> Self {
         let Checkpoint { head, mut messages } = checkpoint;
         messages.extend(self.messages.iter().cloned());
@@ -265,7 +258,6 @@ impl AgentRequest {
     }
 
     /// Sets settings that override the agent's.
-    #[must_use]
     pub fn with_settings(mut self, settings: impl Into<Arc<Settings>>) -> Self {
         self.settings = settings.into();
         self
@@ -276,7 +268,6 @@ impl AgentRequest {
     ///
     /// If a tool has the name of one of the agent's own, the run fails with an
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
-    #[must_use]
     pub fn with_tools(mut self, tools: ToolSet) -> Self {
         self.tools = tools;
         self
@@ -293,7 +284,6 @@ impl AgentRequest {
     /// In a team whose members run in turn, the last member gives the answer. A parallel team
     /// cannot: its members give several. A sub-agent that the conversation is transferred to gives
     /// it in place of the agent; one that is used as a tool does not.
-    #[must_use]
     pub fn with_answer_format(mut self, format: impl Into<Option<AnswerFormat>>) -> Self {
         self.answer_format = format.into();
         self
@@ -306,7 +296,6 @@ impl AgentRequest {
     }
 
     /// Sets the session's state.
-    #[must_use]
     pub fn with_state(mut self, state: State) -> Self {
         self.run.give(|given| given.state = Some(state));
         self.in_another_run()
@@ -335,7 +324,6 @@ impl AgentRequest {
     /// assert_eq!(run.await.unwrap_err().kind(), ErrorKind::Cancelled);
     /// # }
     /// ```
-    #[must_use]
     pub fn with_cancellation(mut self, token: CancellationToken) -> Self {
         self.run.give(|given| given.token = Some(token));
         self.in_another_run()
@@ -350,8 +338,7 @@ impl AgentRequest {
     /// run, it is for this agent and its sub-agents.
     ///
     /// ```
-    /// use tower_agent::callback::before_tool;
-    /// use tower_agent::{AgentRequest, Error, ErrorKind, Request};
+    /// use tower_agent::{AgentRequest, Request};
     ///
     /// #[derive(Debug, PartialEq)]
     /// enum Role {
@@ -359,14 +346,10 @@ impl AgentRequest {
     ///     Clerk,
     /// }
     ///
-    /// let only_clerks = before_tool(|call| match call.context().extension()? {
-    ///     Role::Clerk => Ok(()),
-    ///     Role::Customer => Err(Error::new(ErrorKind::Denied, "only clerks may do this")),
-    /// });
     /// let request = AgentRequest::new("Pay me.").with_extension(Role::Customer);
+    /// // In a tool, a callback or a layer:
     /// assert_eq!(request.context().extension::<Role>()?, &Role::Customer);
-    /// # drop(only_clerks);
-    /// # Ok::<_, Error>(())
+    /// # Ok::<_, tower_agent::Error>(())
     /// ```
     #[must_use]
     pub fn with_extension<T: Send + Sync + 'static>(mut self, value: T) -> Self {
@@ -397,7 +380,6 @@ impl AgentRequest {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn with_guard(mut self, name: impl Into<String>, why: impl Into<String>) -> Self {
         self.run.give(|given| {
             let mut guards = given
@@ -415,7 +397,6 @@ impl AgentRequest {
     ///
     /// A run whose id is longer than 1024 bytes fails with
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest), since every event contains it.
-    #[must_use]
     pub fn with_run_id(mut self, id: impl Into<Arc<str>>) -> Self {
         let id = id.into();
         self.run.give(|given| given.id = Some(id));
@@ -424,30 +405,25 @@ impl AgentRequest {
 
     /// Makes the request part of another call's run, for an agent that works for another. It stays
     /// part of it, [whatever else is set](Self#inside-another-run).
-    #[must_use]
     pub fn with_context(mut self, context: RunContext) -> Self {
         self.run.join(context);
         self.in_another_run()
     }
 
-    /// Sets the context of the request within its run.
     pub(crate) fn enter(&mut self, context: RunContext) {
         self.run = Joined::to(context);
     }
 
-    /// Sets the record to which the agent writes its messages.
     pub(crate) fn with_record(mut self, record: ConversationRecord) -> Self {
         self.record = record;
         self.joins_at = None;
         self
     }
 
-    /// Returns the context, to change what the request carries in it.
     pub(crate) fn context_mut(&mut self) -> &mut RunContext {
         self.run.context_mut()
     }
 
-    /// Returns what an agent sees of the request.
     pub(crate) fn seen(&self) -> SeenAgentRequest {
         SeenAgentRequest {
             messages: self.messages.clone(),
@@ -461,18 +437,15 @@ impl AgentRequest {
     pub(crate) fn hand_over(&self, messages: Messages) -> Self {
         let from = messages.whole().max(self.messages.len());
         let messages = messages.in_call_order(from).unwrap_or(messages);
-        // Extensions are private to one call, and the callbacks are part of the run by now.
-        let extensions = Extensions::new();
-        let takes_turn = true;
         let record = self.context().place().record.clone();
-        let joins_at = Some(record.len());
         Self {
             messages,
-            extensions,
+            // Private to one call, and the callbacks are part of the run by now.
+            extensions: Extensions::new(),
             callbacks: None,
-            takes_turn,
+            takes_turn: true,
+            joins_at: Some(record.len()),
             record,
-            joins_at,
             neighbours: None,
             ..self.clone()
         }
@@ -553,10 +526,7 @@ impl Request for AgentRequest {
         self.messages != earlier.messages
             || self.settings != earlier.settings
             || self.tools.declarations() != earlier.tools.declarations()
-            || match (&self.answer_format, &earlier.answer_format) {
-                (Some(now), Some(earlier)) => !now.is_clone_of(earlier),
-                (now, earlier) => now.is_some() || earlier.is_some(),
-            }
+            || !AnswerFormat::is_same(&self.answer_format, &earlier.answer_format)
     }
 
     fn refusal(&self, reason: impl Into<String>) -> Result<AgentResponse> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::answer_format::AnswerFormat;
-use crate::message::Messages;
+use crate::message::{Message, Messages};
 use crate::model::{Settings, changed_settings, changed_tools, changed_words, texts_of_messages};
 use crate::stream::{EndReason, FieldChange};
 use crate::tool::ToolSet;
@@ -17,7 +17,6 @@ pub(crate) struct SeenAgentRequest {
 }
 
 impl SeenAgentRequest {
-    /// Adds the fields that a later request has changed.
     pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
         if self.messages != later.messages {
             let [before, after] = [self, later].map(|seen| Some(seen.messages.len()));
@@ -26,16 +25,11 @@ impl SeenAgentRequest {
         let [tools, later_tools] = [self, later].map(|seen| seen.tools.declarations());
         changed_tools(tools, later_tools, changes);
         changed_settings(&self.settings, &later.settings, changes);
-        let is_same_format = match (&self.answer_format, &later.answer_format) {
-            (Some(one), Some(other)) => one.is_clone_of(other),
-            (one, other) => one.is_none() && other.is_none(),
-        };
-        if !is_same_format {
+        if !AnswerFormat::is_same(&self.answer_format, &later.answer_format) {
             changes.push(FieldChange::new("answer_format", None, None));
         }
     }
 
-    /// Returns the text of a changed field, here and in a later request.
     pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
         let is_messages = field == "messages";
         is_messages.then(|| texts_of_messages(self.messages.iter(), later.messages.iter()))
@@ -50,7 +44,6 @@ pub(crate) struct SeenAgentResponse {
 }
 
 impl SeenAgentResponse {
-    /// Adds the fields that a later response has changed.
     pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
         // The new ones alone: a response of a callback is put behind those of the request.
         let [new, later_new] = [self, later].map(|seen| seen.messages.range(seen.new_from));
@@ -68,15 +61,11 @@ impl SeenAgentResponse {
         }
     }
 
-    /// Returns the text of a changed field, here and in a later response.
     pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
-        let last = |seen: &Self| seen.messages.range(seen.new_from).next_back().cloned();
-        match field {
-            "text" => Some(
-                [self, later]
-                    .map(|seen| last(seen).map_or_else(String::new, |message| message.text())),
-            ),
-            _ => None,
-        }
+        let text = |seen: &Self| {
+            let last = seen.messages.range(seen.new_from).next_back();
+            last.map(Message::text).unwrap_or_default()
+        };
+        (field == "text").then(|| [self, later].map(text))
     }
 }

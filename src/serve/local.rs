@@ -1,4 +1,3 @@
-/// The names under which a browser reaches a server on its own machine.
 const LOOPBACK: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
 /// Returns whether the `Host` of a request names the machine itself, with this port, or with any if

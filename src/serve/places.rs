@@ -30,7 +30,6 @@ pub struct Places {
 #[derive(Default)]
 struct Taken {
     all: usize,
-    /// Without those of nobody.
     each: HashMap<Arc<str>, usize>,
 }
 
@@ -38,7 +37,6 @@ struct Taken {
 #[must_use = "the place is free once this is dropped"]
 pub struct Place {
     taken: Arc<Mutex<Taken>>,
-    /// Empty for nobody.
     of: Arc<str>,
 }
 

@@ -55,7 +55,6 @@ struct Watched<S> {
     turn: ReaderTurn,
 }
 
-/// Who has to do something.
 #[derive(Clone, Copy)]
 enum ReaderTurn {
     /// The reader waits for the next piece.
