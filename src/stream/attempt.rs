@@ -247,7 +247,7 @@ impl Attempt {
         let AttemptEmitter { call, number, .. } = &reader.emitter;
         let number = *number;
         let mut message = draft.into_message();
-        message.set_id(call.look(|call| call.message(number)));
+        message.set_id(call.look(|call| call.message_of(number)));
         let sent = if reader.mappers()?.is_empty() {
             // A clone shares its content, by which the end of the call sees that the two are the
             // same.

@@ -66,14 +66,14 @@ impl Received {
 #[derive(Debug)]
 pub(super) struct VisibleCall {
     /// The id of the message that shows the first attempt.
-    message: MessageId,
+    pub(super) message: MessageId,
     attempts: u32,
     live: Option<Live>,
-    unfinished: Vec<Unfinished>,
+    pub(super) unfinished: Vec<Unfinished>,
     /// How many of them were counted.
     counted: usize,
     /// The kind of the error of the last attempt that failed.
-    failure: Option<ErrorKind>,
+    pub(super) failure: Option<ErrorKind>,
     is_over: bool,
 }
 
@@ -131,18 +131,14 @@ impl VisibleCall {
         }
     }
 
+    /// Returns the number of a new attempt.
     pub(super) fn open(&mut self) -> u32 {
-        let attempt = self.attempts;
         self.attempts += 1;
-        attempt
+        self.attempts - 1
     }
 
     pub(super) fn is_committed(&self) -> bool {
         self.live.is_some()
-    }
-
-    pub(super) fn unfinished(&self) -> &[Unfinished] {
-        &self.unfinished
     }
 
     /// Returns what had been received of those that were not counted so far, and counts them. Of
@@ -154,16 +150,8 @@ impl VisibleCall {
         received.copied().collect()
     }
 
-    pub(super) fn fail(&mut self, kind: ErrorKind) {
-        self.failure = Some(kind);
-    }
-
-    pub(super) fn message(&self, attempt: u32) -> MessageId {
+    pub(super) fn message_of(&self, attempt: u32) -> MessageId {
         self.message.attempt(attempt)
-    }
-
-    pub(super) fn set_message(&mut self, id: MessageId) {
-        self.message = id;
     }
 
     /// Returns the id of the response: that of the message that shows it, if one does.
@@ -179,17 +167,17 @@ impl VisibleCall {
             // A layer has chosen it, such as one that replays a response.
             Some(id) if Some(id) != shown && !self.is_of_attempt(id) => id.clone(),
             // The output of an attempt is taken back, and its id with it.
-            _ => self.message(self.attempts),
+            _ => self.message_of(self.attempts),
         }
     }
 
     fn is_of_attempt(&self, id: &MessageId) -> bool {
-        (0..self.attempts).any(|attempt| self.message(attempt) == *id)
+        (0..self.attempts).any(|attempt| self.message_of(attempt) == *id)
     }
 
     /// Returns an id for a tool call without one.
     pub(super) fn name_tool_call(&self, attempt: u32, index: usize) -> String {
-        format!("{}{}", self.message(attempt), IdPart::Call(index))
+        format!("{}{}", self.message_of(attempt), IdPart::Call(index))
     }
 
     /// Makes this attempt the visible one, if possible. `draft` is its message so far.
@@ -210,7 +198,7 @@ impl VisibleCall {
         if let Some(void) = self.live.take() {
             void.discard(self.failure, out);
         }
-        let mut blocks = Blocks::new(self.message(attempt));
+        let mut blocks = Blocks::new(self.message_of(attempt));
         draft.into_iter().for_each(|delta| blocks.write(delta, out));
         Some(self.live.insert(Live {
             attempt,

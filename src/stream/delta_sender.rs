@@ -81,7 +81,7 @@ impl DeltaSender {
 
     /// Records the error of an attempt, or of the call, for the event that discards its output.
     pub(crate) fn fail(&self, kind: ErrorKind) {
-        self.call.look(|call| call.fail(kind));
+        self.call.look(|call| call.failure = Some(kind));
     }
 
     pub(crate) fn drop_call(&self) {
@@ -114,7 +114,7 @@ impl DeltaSender {
     /// Shows the response as the message with this id: for a layer that answers a call as it was
     /// answered in an earlier process. Call it before the first attempt.
     pub fn set_message_id(&self, id: MessageId) {
-        self.call.look(|call| call.set_message(id));
+        self.call.look(|call| call.message = id);
     }
 
     /// Returns whether output of this call was streamed, so that another attempt would discard it.
@@ -150,7 +150,7 @@ impl DeltaSender {
     /// ```
     #[must_use]
     pub fn unfinished(&self) -> Vec<Unfinished> {
-        self.call.look(|call| call.unfinished().to_vec())
+        self.call.look(|call| call.unfinished.clone())
     }
 
     pub(crate) fn received(&self) -> Received {
