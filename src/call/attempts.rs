@@ -304,7 +304,6 @@ impl Page {
         received: &[Unfinished],
     ) {
         let Some(own) = &self.own else { return };
-        let request = lock(own).as_ref().and_then(|own| own.request.clone());
         for (index, unfinished) in received.iter().enumerate() {
             // The error is that of the last.
             let is_last = index + 1 == received.len();
@@ -312,7 +311,7 @@ impl Page {
                 end: failed.filter(|_| is_last).unwrap_or_default(),
                 usage: unfinished.usage,
                 text_len: unfinished.text_len,
-                request: request.clone(),
+                request: lock(own).as_ref().and_then(|own| own.request.clone()),
                 ..Attempted::default()
             });
         }

@@ -8,17 +8,9 @@ use crate::state::GUARDS;
 
 /// The guards of a run, each with what whoever goes on without it is told.
 #[derive(Clone, Default)]
-pub(crate) struct Guards(Vec<(String, String)>);
+pub(crate) struct Guards(pub(super) Vec<(String, String)>);
 
 impl Guards {
-    pub(super) fn add(&mut self, name: String, why: String) {
-        self.0.push((name, why));
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|(known, _)| known == name)
-    }
-
     /// Notes the guards of a run in its conversation, where its outermost agent begins. Fails if
     /// the conversation has one that the run has not, or if an agent inside brings one along.
     pub(crate) fn check(context: &RunContext) -> Result<()> {
@@ -35,7 +27,8 @@ impl Guards {
             all.extend(more.map(|(name, why)| (name.clone(), why.as_str().into())));
             state.set(GUARDS, all);
         }
-        let is_own = |name: &String| own.is_some_and(|own| own.has(name));
+        let is_own =
+            |name: &String| own.is_some_and(|own| own.0.iter().any(|(known, _)| known == name));
         let refusal = state.read(GUARDS, |known| {
             let known = known.and_then(Value::as_object);
             let mut noted = known.into_iter().flatten();

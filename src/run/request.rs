@@ -387,7 +387,7 @@ impl AgentRequest {
                 .get::<Guards>()
                 .cloned()
                 .unwrap_or_default();
-            guards.add(name.into(), why.into());
+            guards.0.push((name.into(), why.into()));
             drop(given.extensions.insert(guards));
         });
         self

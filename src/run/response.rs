@@ -68,7 +68,7 @@ impl fmt::Debug for SavedParts {
 }
 
 impl EndReason {
-    /// Creates the response of an agent that was ended from inside.
+    /// Returns why an agent has ended that was ended from inside.
     pub(crate) fn in_run(context: &RunContext) -> Self {
         match context.interrupts() {
             interrupts if interrupts.is_empty() => Self::EndedByCallback,
