@@ -209,32 +209,22 @@ impl EventEmitter {
     /// `new_from` on are its own, perhaps from another invocation.
     pub(crate) async fn begin(&self, conversation: &Messages, new_from: usize) {
         if let Some(above) = &self.0.conversation {
-            let mut above = lock(&above.0.shown);
-            let mut own = Vec::new();
-            if !above.is_empty() {
-                for message in conversation.range(new_from) {
-                    if let Some(at) = above.iter().position(|shown| is_shown_as(message, shown)) {
-                        own.push(above.remove(at));
-                    }
-                }
-            }
-            drop(above);
+            let is_own = |shown: &mut Message| {
+                let mut new = conversation.range(new_from);
+                new.any(|message| is_shown_as(message, shown))
+            };
+            let own: Vec<_> = lock(&above.0.shown).extract_if(.., is_own).collect();
             lock(&self.0.shown).extend(own);
         }
-        let mut discarded = Vec::new();
-        lock(&self.0.shown).retain(|shown| {
-            let stays = conversation
-                .iter()
-                .any(|message| is_shown_as(message, shown));
-            if !stays {
-                discarded.extend(shown.id().map(MessageId::to_shared));
-            }
-            stays
-        });
+        let is_discarded = |shown: &mut Message| {
+            let mut messages = conversation.iter();
+            !messages.any(|message| is_shown_as(message, shown))
+        };
+        let discarded: Vec<_> = lock(&self.0.shown).extract_if(.., is_discarded).collect();
         let add = |_: &mut Calls, out: &mut EventBatch<'_>| {
-            for message in discarded {
+            for message in discarded.iter().filter_map(Message::id) {
                 out.push(EventKind::AttemptDiscarded {
-                    message,
+                    message: message.to_shared(),
                     error: None,
                     usage: Box::default(),
                 });
@@ -269,45 +259,34 @@ impl EventEmitter {
         &self,
         messages: impl Iterator<Item = (usize, &'a Message)>,
     ) -> Vec<usize> {
-        let mut changed = Vec::new();
         let shown = lock(&self.0.shown);
         let mut shown = InOrder::new(&shown);
-        for (index, message) in messages {
-            // Results of tools are no responses, and were shown as they are.
-            if message.role() != Role::Assistant {
-                continue;
-            }
-            let same = shown.find(|shown| shown.id() == message.id());
-            if same.is_some_and(|shown| !shows_same(shown, message)) {
-                changed.push(index);
-            }
-        }
-        changed
+        // Results of tools are no responses, and were shown as they are.
+        let own = messages.filter(|(_, message)| message.role() == Role::Assistant);
+        let changed = own.filter_map(|(index, message)| {
+            let same = shown.find(|shown| shown.id() == message.id())?;
+            (!shows_same(same, message)).then_some(index)
+        });
+        changed.collect()
     }
 
     /// Makes the agent's visible messages equal its response.
     pub(crate) async fn answered<'a>(&self, response: impl Iterator<Item = &'a Message>) {
         let response: Vec<_> = response.collect();
         let shown = std::mem::take(&mut *lock(&self.0.shown));
-        let mut stays = Vec::with_capacity(shown.len());
-        let mut replaced = Vec::new();
         let mut in_response = InOrder::new(&response);
-        for shown in shown {
-            match in_response.find(|message| is_shown_as(message, &shown)) {
-                Some(_) => stays.push(shown),
-                None => replaced.push(shown),
-            }
-        }
-        let mut unseen = Vec::new();
+        let stays = |shown: &Message| {
+            let same = in_response.find(|message| is_shown_as(message, shown));
+            same.is_some()
+        };
+        let (stays, replaced): (Vec<_>, Vec<_>) = shown.into_iter().partition(stays);
         let mut in_shown = InOrder::new(&stays);
-        for &message in &response {
-            if message.role() == Role::Assistant
+        let is_unseen = |message: &&Message| {
+            message.role() == Role::Assistant
                 && message_builder::is_visible(message)
                 && in_shown.find(|shown| shown.id() == message.id()).is_none()
-            {
-                unseen.push(message);
-            }
-        }
+        };
+        let unseen: Vec<_> = response.iter().copied().filter(is_unseen).collect();
         let mut shown = stays;
         shown.extend(unseen.iter().copied().cloned());
         self.hand_over(shown);
