@@ -234,13 +234,8 @@ impl RunContext {
     /// Returns all resolutions that the run was resumed with, by their ids.
     #[must_use]
     pub fn resolutions(&self) -> Vec<Resolution> {
-        let Some(by_id) = &self.scope.settings.resolutions else {
-            return Vec::new();
-        };
-        let mut all: Vec<_> = by_id.values().cloned().collect();
-        // The map has no order, and a replay must see the same one.
-        all.sort_by(|one, other| one.id.cmp(&other.id));
-        all
+        let given = self.scope.settings.resolutions.iter();
+        given.flat_map(|by_id| by_id.values().cloned()).collect()
     }
 
     /// Returns the run's values, of any type.

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,8 @@ pub(crate) struct Given {
     pub(crate) extensions: Extensions,
 }
 
-pub(super) type Resolutions = Arc<HashMap<String, Resolution>>;
+/// By their ids. In order, so that a replay sees the same one.
+pub(super) type Resolutions = Arc<BTreeMap<String, Resolution>>;
 
 /// The settings of a part of a run. The parts inside it begin with the same.
 #[derive(Clone)]
