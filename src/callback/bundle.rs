@@ -418,7 +418,6 @@ impl AgentRequest {
     ///
     /// They apply to sub-agents and agents used as tools as well. Unless they have
     /// [semantics](Bundle::semantics) of their own, they follow those of the called agent.
-    #[must_use]
     pub fn with_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
         let bundles = self.bundles_mut();
         // A second bundle joins the first: layers around an agent may add callbacks of their own.
@@ -460,7 +459,6 @@ impl AgentRequest {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn with_global_callbacks(mut self, callbacks: impl Into<Bundle>) -> Self {
         let bundles = self.bundles_mut();
         bundles.global = std::mem::take(&mut bundles.global).and(callbacks);

@@ -351,7 +351,6 @@ impl AgentRequest {
     /// assert_eq!(request.context().extension::<Role>()?, &Role::Customer);
     /// # Ok::<_, tower_agent::Error>(())
     /// ```
-    #[must_use]
     pub fn with_extension<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.run.give(|given| drop(given.extensions.insert(value)));
         self

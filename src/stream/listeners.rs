@@ -87,11 +87,12 @@ impl Listeners {
         &self,
         results: &[(CallName, Message)],
     ) -> OptionFuture<impl Future<Output = ()>> {
-        let told = results
-            .iter()
-            .map(|(call, message)| self.tell_answers(call, std::slice::from_ref(message)));
-        // All are told before anybody waits, so that the last wait is for all of them.
-        told.last().flatten().into()
+        let mut wait = None;
+        for (call, message) in results {
+            // All are told before anybody waits, so that the last wait is for all of them.
+            wait = self.tell_answers(call, std::slice::from_ref(message));
+        }
+        wait.into()
     }
 
     /// Tells all of them of the messages that a tool call has brought. They are told also if the

@@ -54,7 +54,6 @@ impl ConversationKey {
     }
 
     /// Returns the request for this conversation, whose [`ConversationId`] it has as well.
-    #[must_use]
     pub fn request(&self, request: impl Into<AgentRequest>) -> AgentRequest {
         request
             .into()

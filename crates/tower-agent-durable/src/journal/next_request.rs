@@ -11,7 +11,6 @@ use super::run_end::RunEnd;
 /// For a run that waits it resumes the checkpoint: add the resolutions. It has those of interrupts
 /// that have [expired](tower_agent::Interrupt::with_expiry) at this time. Otherwise it is the
 /// latest request again.
-#[must_use]
 pub fn next_request(latest: SavedRequest, end: Option<RunEnd>, now: SystemTime) -> AgentRequest {
     let Some(RunEnd::Waiting { checkpoint, state }) = end else {
         return latest.into();

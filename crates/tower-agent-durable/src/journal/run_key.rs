@@ -70,7 +70,6 @@ impl RunKey {
     }
 
     /// Returns the request as one of this run.
-    #[must_use]
     pub fn request(&self, request: impl Into<AgentRequest>) -> AgentRequest {
         let mut request = request.into().with_run_id(&*self.run);
         if self.user.is_some() {

@@ -270,7 +270,6 @@ impl Account {
     /// assert_eq!(reading.state, "within its limits");
     /// assert_eq!(reading.amounts[0].to_string(), "model calls used: 0 of 50");
     /// ```
-    #[must_use]
     pub fn reading(&self) -> Reading {
         let time = self.time();
         // Read under one lock: a call that finishes meanwhile is counted once.

@@ -81,7 +81,7 @@ async fn an_end_and_a_request_of_a_later_version_are_errors_and_are_left_alone()
         r#"UPDATE tower_agent_run_inputs SET request = replace(request, '"version":2', '"version":1')"#,
     )
     .await;
-    runs.request("run 1").await.unwrap();
+    drop(runs.request("run 1").await.unwrap());
 
     write(
         r#"UPDATE tower_agent_runs SET ended = replace(ended, '{"version":1,"end"', '{"version":2,"end"'), summary = replace(summary, '"version":1', '"version":2') WHERE run = 'run 1'"#,
