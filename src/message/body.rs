@@ -4,10 +4,9 @@ use super::finish_reason::FinishReason;
 use super::part::Part;
 use super::provider_data::ProviderData;
 
-/// The parts of a message, and the provider data, the finish reason and the author of the whole
-/// message.
+/// The contents of a message.
 ///
-/// Most messages have one part and none of those. The part is stored inline: with another
+/// Most messages have one part and nothing else. The part is stored inline: with another
 /// allocation, or with more room, the allocator would take longer for each message of a
 /// conversation.
 #[derive(Clone)]
@@ -19,31 +18,14 @@ pub(super) enum MessageBody {
 
 #[derive(Clone, Default)]
 pub(super) struct OtherBody {
-    parts: Vec<Part>,
-    provider: ProviderData,
+    pub(super) parts: Vec<Part>,
+    pub(super) provider: ProviderData,
     /// `None` for the usual ones, which the parts tell.
-    finish_reason: Option<Box<FinishReason>>,
-    author: Option<Arc<str>>,
+    pub(super) finish_reason: Option<FinishReason>,
+    pub(super) author: Option<Arc<str>>,
 }
 
 impl MessageBody {
-    pub(super) fn new(
-        parts: Vec<Part>,
-        provider: ProviderData,
-        finish_reason: Option<Box<FinishReason>>,
-        author: Option<Arc<str>>,
-    ) -> Self {
-        if provider.is_empty() && finish_reason.is_none() && author.is_none() {
-            return parts.into_iter().collect();
-        }
-        Self::Other(Box::new(OtherBody {
-            parts,
-            provider,
-            finish_reason,
-            author,
-        }))
-    }
-
     pub(super) fn parts(&self) -> &[Part] {
         match self {
             Self::One(part) => std::slice::from_ref(part),
@@ -51,52 +33,37 @@ impl MessageBody {
         }
     }
 
-    fn other(&self) -> Option<&OtherBody> {
+    pub(super) fn other(&self) -> Option<&OtherBody> {
         match self {
             Self::One(_) => None,
             Self::Other(other) => Some(other),
         }
     }
 
-    pub(super) fn provider(&self) -> &ProviderData {
-        static NONE: ProviderData = ProviderData::none();
-        self.other().map_or(&NONE, |other| &other.provider)
-    }
-
-    /// Returns the finish reason, if it is an unusual one.
-    pub(super) fn finish_reason(&self) -> Option<&FinishReason> {
-        self.other()?.finish_reason.as_deref()
-    }
-
-    pub(super) fn set_finish_reason(&mut self, reason: Option<FinishReason>) {
-        self.other_mut().finish_reason = reason.map(Box::new);
-    }
-
-    pub(super) fn author(&self) -> Option<&Arc<str>> {
-        self.other()?.author.as_ref()
-    }
-
-    pub(super) fn set_author(&mut self, author: Arc<str>) {
-        self.other_mut().author = Some(author);
-    }
-
-    pub(super) fn parts_mut(&mut self) -> &mut Vec<Part> {
-        &mut self.other_mut().parts
-    }
-
-    pub(super) fn provider_mut(&mut self) -> &mut ProviderData {
-        &mut self.other_mut().provider
-    }
-
-    fn other_mut(&mut self) -> &mut OtherBody {
+    pub(super) fn other_mut(&mut self) -> &mut OtherBody {
         match self {
             Self::Other(other) => other,
             Self::One(_) => {
                 let one = std::mem::replace(self, Self::Other(Box::default()));
+                let other = self.other_mut();
                 if let Self::One(part) = one {
-                    self.parts_mut().push(part);
+                    other.parts.push(part);
                 }
-                self.other_mut()
+                other
+            }
+        }
+    }
+}
+
+impl From<OtherBody> for MessageBody {
+    fn from(mut body: OtherBody) -> Self {
+        let is_bare =
+            body.provider.is_empty() && body.finish_reason.is_none() && body.author.is_none();
+        match body.parts.pop() {
+            Some(only) if is_bare && body.parts.is_empty() => Self::One(only),
+            last => {
+                body.parts.extend(last);
+                Self::Other(Box::new(body))
             }
         }
     }
@@ -104,16 +71,13 @@ impl MessageBody {
 
 impl FromIterator<Part> for MessageBody {
     fn from_iter<I: IntoIterator<Item = Part>>(parts: I) -> Self {
-        let mut parts = parts.into_iter();
-        let Some(first) = parts.next() else {
-            return Self::Other(Box::default());
-        };
-        let Some(second) = parts.next() else {
-            return Self::One(first);
-        };
-        Self::Other(Box::new(OtherBody {
-            parts: [first, second].into_iter().chain(parts).collect(),
-            ..OtherBody::default()
-        }))
+        let mut parts = parts.into_iter().fuse();
+        match (parts.next(), parts.next()) {
+            (Some(only), None) => Self::One(only),
+            (first, second) => Self::Other(Box::new(OtherBody {
+                parts: first.into_iter().chain(second).chain(parts).collect(),
+                ..OtherBody::default()
+            })),
+        }
     }
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::body::MessageBody;
+use super::body::{MessageBody, OtherBody};
 use super::finish_reason::{FinishReason, NoAnswer};
 use super::message_id::MessageId;
 use super::part::{Part, ToolResult};
@@ -64,7 +64,7 @@ struct ReadMessage {
     #[serde(default)]
     provider: ProviderData,
     #[serde(default)]
-    finish_reason: Option<Box<FinishReason>>,
+    finish_reason: Option<FinishReason>,
     #[serde(default)]
     author: Option<Arc<str>>,
 }
@@ -80,37 +80,40 @@ impl Message {
         }))
     }
 
-    /// Creates a message of one part, without a pass over a list of it.
-    fn of_one(role: Role, part: Part) -> Self {
-        Self(Arc::new(Content {
-            id: None,
-            role,
-            body: MessageBody::One(part),
-        }))
+    fn content_mut(&mut self) -> &mut Content {
+        Arc::make_mut(&mut self.0)
+    }
+
+    fn other(&self) -> Option<&OtherBody> {
+        self.0.body.other()
+    }
+
+    fn other_mut(&mut self) -> &mut OtherBody {
+        self.content_mut().body.other_mut()
     }
 
     /// Creates a system message with this text.
     #[must_use]
     pub fn system(text: impl Into<String>) -> Self {
-        Self::of_one(Role::System, Part::from_text(text))
+        Self::new(Role::System, [Part::from_text(text)])
     }
 
     /// Creates a user message with this text.
     #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
-        Self::of_one(Role::User, Part::from_text(text))
+        Self::new(Role::User, [Part::from_text(text)])
     }
 
     /// Creates an assistant message with this text.
     #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
-        Self::of_one(Role::Assistant, Part::from_text(text))
+        Self::new(Role::Assistant, [Part::from_text(text)])
     }
 
     /// Creates a message with the result of a tool call.
     #[must_use]
     pub fn tool(result: ToolResult) -> Self {
-        Self::of_one(Role::Tool, Part::ToolResult(result))
+        Self::new(Role::Tool, [Part::ToolResult(result)])
     }
 
     /// Sets the id, for example the one that a client has chosen. It must be unique in the
@@ -128,7 +131,7 @@ impl Message {
     }
 
     pub(crate) fn set_id(&mut self, id: MessageId) {
-        Arc::make_mut(&mut self.0).id = Some(id);
+        self.content_mut().id = Some(id);
     }
 
     pub(crate) fn with_optional_id(mut self, id: Option<&MessageId>) -> Self {
@@ -139,7 +142,7 @@ impl Message {
     }
 
     pub(crate) fn clear_id(&mut self) {
-        Arc::make_mut(&mut self.0).id = None;
+        self.content_mut().id = None;
     }
 
     /// Adds a part.
@@ -156,7 +159,7 @@ impl Message {
     }
 
     pub(crate) fn set_role(&mut self, role: Role) {
-        Arc::make_mut(&mut self.0).role = role;
+        self.content_mut().role = role;
     }
 
     /// Returns the parts.
@@ -167,7 +170,7 @@ impl Message {
 
     /// Returns the parts, to change them. Copies them if another clone shares them.
     pub fn parts_mut(&mut self) -> &mut Vec<Part> {
-        Arc::make_mut(&mut self.0).body.parts_mut()
+        &mut self.other_mut().parts
     }
 
     /// Returns whether both are clones of one another, without later changes. Equal messages that
@@ -213,7 +216,8 @@ impl Message {
     /// Returns provider data that must be sent back.
     #[must_use]
     pub fn provider(&self) -> &ProviderData {
-        self.0.body.provider()
+        static NONE: ProviderData = ProviderData::none();
+        self.other().map_or(&NONE, |other| &other.provider)
     }
 
     /// Returns how the model's turn ended that wrote this message. A message that no model wrote
@@ -224,19 +228,23 @@ impl Message {
     pub fn finish_reason(&self) -> &FinishReason {
         static STOP: FinishReason = FinishReason::Stop;
         static TOOL_CALLS: FinishReason = FinishReason::ToolCalls;
-        match self.0.body.finish_reason() {
+        match self.unusual_finish_reason() {
             Some(unusual) => unusual,
             None if self.tool_calls().next().is_some() => &TOOL_CALLS,
             None => &STOP,
         }
     }
 
+    fn unusual_finish_reason(&self) -> Option<&FinishReason> {
+        self.other()?.finish_reason.as_ref()
+    }
+
     pub(crate) fn set_finish_reason(&mut self, reason: FinishReason) {
         let is_usual = matches!(reason, FinishReason::Stop | FinishReason::ToolCalls);
         let reason = (!is_usual).then_some(reason);
         // Checked first, because changing a shared message copies it.
-        if self.0.body.finish_reason() != reason.as_ref() {
-            Arc::make_mut(&mut self.0).body.set_finish_reason(reason);
+        if self.unusual_finish_reason() != reason.as_ref() {
+            self.other_mut().finish_reason = reason;
         }
     }
 
@@ -255,7 +263,7 @@ impl Message {
     /// It is kept in checkpoints, and is no part of what is sent to a provider.
     #[must_use]
     pub fn author(&self) -> Option<&str> {
-        self.0.body.author().map(|author| &**author)
+        self.other()?.author.as_deref()
     }
 
     /// Returns whether a tool call has brought the message, as its result or beside it.
@@ -265,7 +273,7 @@ impl Message {
     }
 
     pub(crate) fn set_author(&mut self, author: Arc<str>) {
-        Arc::make_mut(&mut self.0).body.set_author(author);
+        self.other_mut().author = Some(author);
     }
 
     /// Returns why the message, the last one of a model, is no answer, if it is none. One with tool
@@ -290,7 +298,7 @@ impl Message {
 
     /// Returns provider data that must be sent back, to change it.
     pub fn provider_mut(&mut self) -> &mut ProviderData {
-        Arc::make_mut(&mut self.0).body.provider_mut()
+        &mut self.other_mut().provider
     }
 }
 
@@ -317,7 +325,7 @@ impl fmt::Debug for Message {
             .field("role", &self.role())
             .field("parts", &self.parts())
             .field("provider", self.provider());
-        if let Some(reason) = self.0.body.finish_reason() {
+        if let Some(reason) = self.unusual_finish_reason() {
             message.field("finish_reason", reason);
         }
         if let Some(author) = self.author() {
@@ -334,7 +342,7 @@ impl Serialize for Message {
             role: self.role(),
             parts: self.parts(),
             provider: self.provider(),
-            finish_reason: self.0.body.finish_reason(),
+            finish_reason: self.unusual_finish_reason(),
             author: self.author(),
         };
         message.serialize(serializer)
@@ -347,12 +355,12 @@ impl<'de> Deserialize<'de> for Message {
         Ok(Self(Arc::new(Content {
             id: message.id,
             role: message.role,
-            body: MessageBody::new(
-                message.parts,
-                message.provider,
-                message.finish_reason,
-                message.author,
-            ),
+            body: MessageBody::from(OtherBody {
+                parts: message.parts,
+                provider: message.provider,
+                finish_reason: message.finish_reason,
+                author: message.author,
+            }),
         })))
     }
 }

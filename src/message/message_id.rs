@@ -93,40 +93,39 @@ impl IdPart {
     /// whole message.
     #[must_use]
     pub fn split(id: &str) -> Option<(&str, Self)> {
-        Self::split_result(id)
-            .or_else(|| Self::split_task(id))
-            .or_else(|| Some((id.strip_suffix("-repair")?, Self::Repair)))
-            .or_else(|| Some((id.strip_suffix("-added")?, Self::Added)))
-            .or_else(|| Some((id.strip_suffix("-quote")?, Self::Quote)))
-            .or_else(|| {
-                let (message, index) = id.rsplit_once("-t")?;
-                Some((message, Self::Call(digits(index)?)))
-            })
-            .or_else(|| {
-                let (message, number) = id.rsplit_once("-r")?;
-                Some((message, Self::Reasoning(digits(number)?)))
-            })
-            .or_else(|| Self::split_version(id))
-    }
-
-    fn split_result(id: &str) -> Option<(&str, Self)> {
-        let (call, number) = id.rsplit_once("-result")?;
-        let (message, call) = call.rsplit_once("-t")?;
-        let number = if number.is_empty() {
-            0
-        } else {
-            digits(number)?
+        let (message, last) = id.rsplit_once('-')?;
+        let part = match last {
+            "repair" => Self::Repair,
+            "added" => Self::Added,
+            "quote" => Self::Quote,
+            _ => {
+                if let Some(number) = last.strip_prefix("result") {
+                    return Self::split_result(message, number);
+                } else if let Some(numbers) = last.strip_prefix("task") {
+                    let (team, number) = numbers.split_once('.')?;
+                    let team = digits(team)?;
+                    let number = digits(number)?;
+                    Self::Task { team, number }
+                } else if let Some(index) = last.strip_prefix('t') {
+                    Self::Call(digits(index)?)
+                } else if let Some(number) = last.strip_prefix('r') {
+                    Self::Reasoning(digits(number)?)
+                } else {
+                    return Self::split_version(id);
+                }
+            }
         };
-        let call = digits(call)?;
-        Some((message, Self::Result { call, number }))
+        Some((message, part))
     }
 
-    fn split_task(id: &str) -> Option<(&str, Self)> {
-        let (message, numbers) = id.rsplit_once("-task")?;
-        let (team, number) = numbers.split_once('.')?;
-        let team = digits(team)?;
-        let number = digits(number)?;
-        Some((message, Self::Task { team, number }))
+    fn split_result<'a>(call: &'a str, number: &str) -> Option<(&'a str, Self)> {
+        let (message, call) = call.rsplit_once("-t")?;
+        let call = digits(call)?;
+        let number = match number {
+            "" => 0,
+            number => digits(number)?,
+        };
+        Some((message, Self::Result { call, number }))
     }
 
     /// Reads an attempt or a revision. Only a run makes them, so the rest is the id of a run's
@@ -141,16 +140,10 @@ impl IdPart {
         } else {
             Self::Revision(number)
         };
-        is_message_of_run(rest).then_some((rest, part))
+        let is_of_run =
+            digits::<u32>(&suffix[..at]).is_some() || Self::split_version(rest).is_some();
+        is_of_run.then_some((rest, part))
     }
-}
-
-/// Returns whether this is the id of a run's message, of any attempt.
-fn is_message_of_run(id: &str) -> bool {
-    let Some((_, suffix)) = id.rsplit_once("-m") else {
-        return false;
-    };
-    digits::<u32>(suffix).is_some() || IdPart::split_version(id).is_some()
 }
 
 /// Reads a number that is nothing but digits.
@@ -195,10 +188,9 @@ impl<'a> MessagePlace<'a> {
     }
 }
 
-/// Returns the number that a text begins with, and the text after it.
-fn leading_number(text: &str) -> Option<(u32, &str)> {
+fn leading_number(text: &str) -> Option<u32> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    Some((text[..digits].parse().ok()?, &text[digits..]))
+    text[..digits].parse().ok()
 }
 
 /// The end of an id that a run mints. It mints one for every message, so it formats them only where
@@ -304,7 +296,7 @@ impl MessageId {
             Suffix::None => {
                 // From the end: a run's id may be the caller's own, with anything in it.
                 let (_, suffix) = self.text.rsplit_once("-m")?;
-                Some(leading_number(suffix)?.0)
+                leading_number(suffix)
             }
             Suffix::Message(number)
             | Suffix::Result {
@@ -318,7 +310,7 @@ impl MessageId {
     pub(crate) fn number_in(&self, conversation: &str) -> Option<u32> {
         let end = self.text.strip_prefix(conversation)?;
         match self.suffix {
-            Suffix::None => Some(leading_number(end.strip_prefix("-m")?)?.0),
+            Suffix::None => leading_number(end.strip_prefix("-m")?),
             _ if end.is_empty() => self.number(),
             _ => None,
         }
