@@ -55,12 +55,9 @@ impl RecordState {
         }
         let mut calls = self.calls.clone();
         slot::stop(&mut calls, |call| self.has_agent_in(call));
-        slot::settle(
-            &calls,
-            &mut messages,
-            OrderedMessages::arrived,
-            OrderedMessages::push,
-        );
+        for message in slot::settled(&calls, self.messages.arrived().holds_messages()) {
+            messages.push(message);
+        }
         messages.order_last(messages.len() - self.messages.len());
         messages
     }

@@ -4,30 +4,9 @@
 use std::collections::{HashMap, HashSet};
 
 use super::call_name::CallName;
-use crate::message::{IdPart, Message, MessageId, Messages, Part, Role, ToolCall, ToolResult};
+use crate::message::{IdPart, Message, Messages, Part, Role, ToolCall, ToolResult};
 
-/// A repaired conversation.
-#[derive(Default)]
-struct Repaired {
-    messages: Messages,
-    /// The results that were added to calls without one.
-    added: Vec<(CallName, Message)>,
-}
-
-/// Completes a conversation, and returns the results that were added.
-pub(crate) fn make_whole(messages: &mut Messages) -> Vec<(CallName, Message)> {
-    if let Some(ordered) = messages.all_in_call_order() {
-        *messages = ordered;
-    }
-    if note_whole(messages) {
-        return Vec::new();
-    }
-    let repaired = repair(messages);
-    *messages = repaired.messages;
-    repaired.added
-}
-
-/// Returns the repaired conversation.
+/// Completes a conversation, and returns the results that were added to calls without one.
 ///
 /// | problem | repair |
 /// |---|---|
@@ -37,13 +16,21 @@ pub(crate) fn make_whole(messages: &mut Messages) -> Vec<(CallName, Message)> {
 /// | a late result of a call that has one, or a result without a call | it becomes a user message in its place |
 ///
 /// Calls at the very end stay open: they are still to be run.
-fn repair(messages: &Messages) -> Repaired {
-    let turns = Turns::of(messages);
-    let mut repaired = Repaired::default();
-    for (index, message) in messages.iter().enumerate() {
-        turns.put(index, message, &mut repaired);
+pub(crate) fn make_whole(messages: &mut Messages) -> Vec<(CallName, Message)> {
+    if let Some(ordered) = messages.all_in_call_order() {
+        *messages = ordered;
     }
-    repaired
+    if note_whole(messages) {
+        return Vec::new();
+    }
+    let turns = Turns::of(messages);
+    let mut repaired = Messages::new();
+    let mut added = Vec::new();
+    for (index, message) in messages.iter().enumerate() {
+        turns.put(index, message, &mut repaired, &mut added);
+    }
+    *messages = repaired;
+    added
 }
 
 /// Returns whether a message is more than results, so that it ends the results of a turn.
@@ -93,12 +80,10 @@ struct Turns<'a> {
     last: Option<usize>,
 }
 
-/// One result, and further ones beside it.
+/// One result, and other ones beside it.
 struct Answer<'a> {
     results: Vec<&'a ToolResult>,
-    /// The id of the message, if it contains nothing else.
-    id: Option<&'a MessageId>,
-    /// The message, if it contains nothing else.
+    /// The message of the first, if it contains nothing else.
     message: Option<&'a Message>,
 }
 
@@ -117,18 +102,14 @@ impl<'a> Turns<'a> {
                 let slot = position.and_then(|(turn, call)| {
                     Some((turn, turns.by_turn.get_mut(&turn)?.get_mut(call)?))
                 });
-                let message = Some(message).filter(|message| message.parts().len() == 1);
-                let id = message.and_then(Message::id);
                 match slot {
                     Some((_, (_, answer @ None))) => {
                         *answer = Some(Answer {
                             results: vec![result],
-                            id,
-                            message,
+                            message: Some(message).filter(|message| message.parts().len() == 1),
                         });
                     }
                     Some((turn, (_, Some(answer)))) if turns.last == Some(turn) => {
-                        answer.message = None;
                         if !answer.results.contains(&result) {
                             answer.results.push(result);
                         }
@@ -152,7 +133,13 @@ impl<'a> Turns<'a> {
     }
 
     /// Adds a message, followed by the results of its calls.
-    fn put(&self, index: usize, message: &Message, into: &mut Repaired) {
+    fn put(
+        &self,
+        index: usize,
+        message: &Message,
+        messages: &mut Messages,
+        added: &mut Vec<(CallName, Message)>,
+    ) {
         let mut remaining = Vec::new();
         let mut number = 0;
         for part in message.parts() {
@@ -168,8 +155,7 @@ impl<'a> Turns<'a> {
                         // It is the word of a tool, in whatever role, and a part of the message may
                         // stay in its place with the id.
                         let id = message.id().map(|id| id.part(surplus(number)));
-                        into.messages
-                            .push(Message::new(role, parts).with_optional_id(id.as_ref()));
+                        messages.push(Message::new(role, parts).with_optional_id(id.as_ref()));
                     }
                     number += 1;
                 }
@@ -177,9 +163,9 @@ impl<'a> Turns<'a> {
             }
         }
         match number {
-            0 => into.messages.push(message.clone()),
+            0 => messages.push(message.clone()),
             _ if remaining.is_empty() => {}
-            _ => into.messages.push(
+            _ => messages.push(
                 Message::new(message.role(), remaining.into_iter().cloned())
                     .with_optional_id(message.id()),
             ),
@@ -187,20 +173,16 @@ impl<'a> Turns<'a> {
         let calls = self.by_turn.get(&index).into_iter().flatten();
         for (number, (call, answer)) in calls.enumerate() {
             match answer {
-                Some(Answer {
-                    message: Some(message),
-                    ..
-                }) => {
-                    into.messages.push((*message).clone());
-                }
-                Some(Answer { results, id, .. }) => {
-                    let id = id.map(|id| match results.len() {
-                        1 => id.clone(),
+                Some(Answer { results, message }) => {
+                    messages.push(match message {
+                        Some(message) if results.len() == 1 => (*message).clone(),
                         // More than what the call has brought, which the id would say.
-                        _ => id.part(surplus(0)),
+                        _ => {
+                            let id = message.and_then(Message::id);
+                            let id = id.map(|id| id.part(surplus(0)));
+                            merged(results).with_optional_id(id.as_ref())
+                        }
                     });
-                    into.messages
-                        .push(merged(results).with_optional_id(id.as_ref()));
                 }
                 None if self.last == Some(index) => {}
                 None => {
@@ -211,9 +193,9 @@ impl<'a> Turns<'a> {
                             index: number,
                         };
                         name.identify_result(&mut result);
-                        into.added.push((name, result.clone()));
+                        added.push((name, result.clone()));
                     }
-                    into.messages.push(result);
+                    messages.push(result);
                 }
             }
         }

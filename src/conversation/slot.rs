@@ -2,7 +2,7 @@
 
 use super::call_name::CallName;
 use super::repair::refusal;
-use crate::message::{Message, Messages, Role, ToolCall, ToolResult};
+use crate::message::{Message, Role, ToolCall, ToolResult};
 
 /// The state of one call of a turn.
 #[derive(Clone, Debug, Default)]
@@ -37,11 +37,7 @@ impl Slot {
 
     /// Gives ids to the messages of a call.
     pub(crate) fn identify(&mut self, name: &CallName) {
-        match self {
-            Self::Open | Self::Begun(_) => {}
-            Self::Answered(message) => name.identify_result(message),
-            Self::Many(messages) => name.identify(messages.iter_mut()),
-        }
+        name.identify(self.answers_mut().iter_mut());
     }
 }
 
@@ -75,38 +71,20 @@ pub(super) fn is_answer(message: &Message) -> bool {
     message.role() == Role::Tool && message.tool_results().next().is_some()
 }
 
-/// Adds the messages of a turn to a conversation. Messages that are no results are held while calls
-/// are open, or if the conversation holds earlier ones of the turn.
-pub(super) fn settle<T>(
-    calls: &[(CallName, Slot)],
-    conversation: &mut T,
-    messages: impl Fn(&T) -> &Messages,
-    push: impl Fn(&mut T, Message),
-) {
+/// Returns the messages of a turn. Those that are no results are held while calls are open, or if
+/// the conversation `holds` earlier ones of the turn.
+pub(super) fn settled(calls: &[(CallName, Slot)], holds: bool) -> impl Iterator<Item = Message> {
+    let holds = holds || calls.iter().any(|(_, slot)| matches!(slot, Slot::Open));
     // Results stay together, directly after their calls.
-    let mut others = false;
-    for (_, slot) in calls {
-        for message in slot.answers() {
-            if is_answer(message) {
-                push(conversation, message.clone());
-            } else {
-                others = true;
-            }
-        }
-    }
-    if !others {
-        return;
-    }
-    let is_open = calls.iter().any(|(_, slot)| matches!(slot, Slot::Open));
-    let holds = is_open || messages(conversation).holds_messages();
-    for (_, slot) in calls {
-        let id = slot.answers().iter().flat_map(Message::tool_results).next();
-        for message in slot.answers().iter().filter(|message| !is_answer(message)) {
-            let message = match id {
-                Some(result) if holds => message.clone().held(&result.call_id),
-                _ => message.clone(),
-            };
-            push(conversation, message);
-        }
-    }
+    let slots = calls.iter().map(|(_, slot)| slot.answers());
+    let results = slots.clone().flatten().filter(|message| is_answer(message));
+    let others = slots.flat_map(move |answers| {
+        let result = answers.iter().flat_map(Message::tool_results).next();
+        let others = answers.iter().filter(|message| !is_answer(message));
+        others.map(move |message| match result {
+            Some(result) if holds => message.clone().held(&result.call_id),
+            _ => message.clone(),
+        })
+    });
+    results.cloned().chain(others)
 }

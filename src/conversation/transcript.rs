@@ -3,7 +3,7 @@
 use super::call_name::CallName;
 use super::ordered_messages::OrderedMessages;
 use super::phase::Writer;
-use super::record::{ConversationRecord, RecordState};
+use super::record::ConversationRecord;
 use super::saved::Paused;
 use super::slot::{self, Slot, is_answer};
 use crate::message::{Message, MessageId, Messages, Usage};
@@ -137,12 +137,9 @@ impl Transcript {
         let are_answered = !calls.is_empty()
             && slots.all(|slot| matches!(slot, Slot::Answered(answer) if is_answer(answer)));
         let before = state.messages.len();
-        slot::settle(
-            &calls,
-            state,
-            |state| state.messages.arrived(),
-            RecordState::push,
-        );
+        for message in slot::settled(&calls, state.messages.arrived().holds_messages()) {
+            state.push(message);
+        }
         state.order_last(state.messages.len() - before);
         // For the next turn.
         calls.clear();
