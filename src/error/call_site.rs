@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::call_kind::CallKind;
 
@@ -16,6 +16,29 @@ pub struct CallSite {
     pub name: Option<Arc<str>>,
     /// The agent's path in its tree, outermost first, joined by `/`. Empty outside an agent.
     pub agent: Arc<str>,
+}
+
+impl CallSite {
+    /// Reads a stored call; `None` if its kind is defined elsewhere: that name is `'static`.
+    pub(super) fn read<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Self>, D::Error> {
+        #[derive(Deserialize)]
+        struct Stored {
+            kind: String,
+            #[serde(default)]
+            name: Option<Arc<str>>,
+            #[serde(default)]
+            agent: Arc<str>,
+        }
+
+        let stored = Option::<Stored>::deserialize(deserializer)?;
+        Ok(stored.and_then(|Stored { kind, name, agent }| {
+            let mut kinds = [CallKind::Agent, CallKind::Model, CallKind::Tool].into_iter();
+            let kind = kinds.find(|known| known.to_string() == kind)?;
+            Some(Self { kind, name, agent })
+        }))
+    }
 }
 
 impl fmt::Display for CallSite {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::call_site::CallSite;
-use super::data;
 use super::kind::ErrorKind;
 use super::raised_by::RaisedBy;
 use crate::conversation::{Checkpoint, Interrupt};
@@ -65,13 +64,10 @@ pub(super) struct ErrorFields {
     metadata: Metadata,
     #[serde(
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "data::call"
+        deserialize_with = "CallSite::read"
     )]
     call: Option<CallSite>,
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "data::raised_by"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     raised_by: Option<RaisedBy>,
     #[serde(skip_serializing_if = "Option::is_none")]
     interrupts: Option<Arc<[Interrupt]>>,
@@ -354,7 +350,7 @@ impl Error {
         self.or_kind(ErrorKind::Callback).update(|e| {
             e.raised_by.get_or_insert_with(|| RaisedBy {
                 callback: callback(),
-                hook,
+                hook: hook.into(),
             });
         })
     }

@@ -3,7 +3,6 @@
 mod call_site;
 mod checkpoint;
 mod convert;
-mod data;
 #[expect(clippy::module_inception, reason = "a type is in the file of its name")]
 mod error;
 mod kind;

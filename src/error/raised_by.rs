@@ -1,16 +1,16 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The callback and hook that raised an error.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RaisedBy {
     /// The [`name`](crate::Callback::name) of the callback or wrap.
     pub callback: Cow<'static, str>,
     /// The hook: `before`, `after`, `on_error` or `wrap`.
-    pub hook: &'static str,
+    pub hook: Cow<'static, str>,
 }
 
 impl fmt::Display for RaisedBy {

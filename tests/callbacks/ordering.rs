@@ -259,7 +259,7 @@ async fn a_panic_in_a_wrap_is_named() {
         .await
         .unwrap_err();
     let by = error.raised_by().unwrap();
-    assert_eq!((error.kind(), by.hook), (ErrorKind::Callback, "wrap"));
+    assert_eq!((error.kind(), &*by.hook), (ErrorKind::Callback, "wrap"));
     assert_eq!(error.message(), "panicked: no messages");
     assert!(
         by.callback

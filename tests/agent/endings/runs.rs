@@ -98,7 +98,7 @@ async fn an_abort_ends_the_run_whatever_is_around_it() {
         (ErrorKind::Aborted, "out of budget")
     );
     let by = error.raised_by().unwrap();
-    assert_eq!((&*by.callback, by.hook), ("budget", "before"));
+    assert_eq!((&*by.callback, &*by.hook), ("budget", "before"));
     assert_eq!(&*error.call().unwrap().agent, "outer");
     assert_eq!(
         error.to_string(),

@@ -340,7 +340,7 @@ async fn a_failing_plugin_is_named_with_its_hook_and_its_error_is_kept() {
         let error = agent.run("?").await.unwrap_err();
 
         let by = error.raised_by().unwrap();
-        assert_eq!((&*by.callback, by.hook), ("counter", "before"));
+        assert_eq!((&*by.callback, &*by.hook), ("counter", "before"));
         assert!(error.downcast_ref::<std::num::ParseIntError>().is_some());
         let text = error.to_string();
         assert!(text.contains("`counter` in before"), "{text}");

@@ -248,7 +248,7 @@ async fn an_object_is_named_in_explain_and_in_its_errors() {
     let error = agent.run("?").await.unwrap_err();
     let by = error.raised_by().unwrap();
     assert_eq!(
-        (error.kind(), &*by.callback, by.hook),
+        (error.kind(), &*by.callback, &*by.hook),
         (ErrorKind::Aborted, "Policy", "after")
     );
 

@@ -119,7 +119,7 @@ async fn a_failing_hook_fails_the_list_with_its_name() {
     for (hook, error) in errors {
         let by = error.raised_by().unwrap();
         assert_eq!(
-            (error.kind(), &*by.callback, by.hook),
+            (error.kind(), &*by.callback, &*by.hook),
             (ErrorKind::Auth, "guard", hook)
         );
     }

@@ -94,7 +94,7 @@ fn check<R: Call>(row: &Row, style: Style) {
         }
         (Some(Err(error)), Expected::Fails(kind, message, raised)) => {
             assert_eq!((error.kind(), error.message()), (kind, message), "{label}");
-            let by = error.raised_by().map(|by| (&*by.callback, by.hook));
+            let by = error.raised_by().map(|by| (&*by.callback, &*by.hook));
             assert_eq!(by, raised.map(|hook| ("b", hook)), "{label}");
             assert_eq!(error.call().map(|call| call.kind), Some(R::CALL), "{label}");
         }

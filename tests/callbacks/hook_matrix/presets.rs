@@ -185,7 +185,7 @@ fn check<R: Call>(preset: Preset, case: &Case, style: Option<Style>) {
                 (kind, &*message),
                 "{label}"
             );
-            let raised = error.raised_by().map(|by| (&*by.callback, by.hook));
+            let raised = error.raised_by().map(|by| (&*by.callback, &*by.hook));
             assert_eq!(raised, by, "{label}");
             assert_eq!(error.call().map(|call| call.kind), Some(R::CALL), "{label}");
         }

@@ -50,7 +50,7 @@ fn is_named(error: &Error, hook: &str) {
         (ErrorKind::Callback, "panicked: boom")
     );
     let by = error.raised_by().unwrap();
-    assert_eq!((&*by.callback, by.hook), ("bomb", hook));
+    assert_eq!((&*by.callback, &*by.hook), ("bomb", hook));
 }
 
 #[tokio::test]
