@@ -33,17 +33,17 @@ pub struct ToolDeclaration {
     #[serde(default = "no_parameters")]
     parameters: Value,
     #[serde(default)]
-    effect: Effect,
+    pub(super) effect: Effect,
     #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
     provider: ProviderData,
     #[serde(skip)]
     check: ArgumentCheck,
     #[serde(skip)]
-    is_agent: bool,
+    pub(super) is_agent: bool,
     #[serde(skip)]
     is_transfer: bool,
     #[serde(skip)]
-    gives_answer: bool,
+    pub(super) gives_answer: bool,
     #[serde(skip)]
     is_described_by_others: bool,
     #[serde(skip)]
@@ -125,11 +125,6 @@ impl ToolDeclaration {
         self.is_transfer || (self.is_part_of_loop && !self.is_described_by_others)
     }
 
-    pub(super) fn of_agent(mut self) -> Self {
-        self.is_agent = true;
-        self
-    }
-
     /// Returns whether an [agent](crate::Agent::into_tool) is the tool: called again in a resumed
     /// run, it continues where it stopped, whatever its effect.
     #[must_use]
@@ -147,11 +142,6 @@ impl ToolDeclaration {
     #[must_use]
     pub fn is_transfer(&self) -> bool {
         self.is_transfer
-    }
-
-    pub(super) fn giving_answer(mut self) -> Self {
-        self.gives_answer = true;
-        self
     }
 
     /// Returns whether the result of the tool is [the run's answer](super::Tool::gives_answer).

@@ -142,29 +142,28 @@ impl ToolSet {
     /// Fails if both contain a tool with the same name.
     pub fn union(&self, others: &Self) -> Result<Self, InvalidTool> {
         let mut all = self.clone();
-        let tools = Arc::make_mut(&mut all.0);
-        for declaration in others.declarations().iter() {
+        all.add_all(others, |_| true)?;
+        Ok(all)
+    }
+
+    fn add_all(
+        &mut self,
+        others: &Self,
+        is_wanted: impl Fn(&ToolDeclaration) -> bool,
+    ) -> Result<(), InvalidTool> {
+        let tools = Arc::make_mut(&mut self.0);
+        for declaration in others.declarations().iter().filter(|tool| is_wanted(tool)) {
             if let Some((_, service)) = others.find(declaration.name()) {
                 tools.add(declaration, service.clone())?;
             }
         }
-        Ok(all)
+        Ok(())
     }
 
     /// Returns the set with this tool, in place of one with the same name.
     pub(crate) fn with(&self, tool: Tool) -> Result<Self, InvalidTool> {
         let mut with = Self::new();
-        let name = tool.declaration().name();
-        let tools = Arc::make_mut(&mut with.0);
-        for declaration in self
-            .declarations()
-            .iter()
-            .filter(|known| known.name() != name)
-        {
-            if let Some((_, service)) = self.find(declaration.name()) {
-                tools.add(declaration, service.clone())?;
-            }
-        }
+        with.add_all(self, |known| known.name() != tool.declaration().name())?;
         with.insert(tool)?;
         Ok(with)
     }

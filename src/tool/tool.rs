@@ -140,8 +140,7 @@ impl Tool {
     /// Sets the side effects of the tool. Defaults to [`Mutating`](Effect::Mutating).
     #[must_use]
     pub fn effect(mut self, effect: Effect) -> Self {
-        let declaration = Arc::unwrap_or_clone(self.declaration);
-        self.declaration = Arc::new(declaration.with_effect(effect));
+        self.declaration_mut().effect = effect;
         self
     }
 
@@ -172,7 +171,7 @@ impl Tool {
     /// ```
     #[must_use]
     pub fn gives_answer(mut self) -> Self {
-        self.declaration = Arc::new(Arc::unwrap_or_clone(self.declaration).giving_answer());
+        self.declaration_mut().gives_answer = true;
         self
     }
 
@@ -223,7 +222,7 @@ impl Tool {
     ) -> Self {
         // Part of the declaration, which is all that callbacks and layers of the caller see of the
         // tool.
-        self.declaration = Arc::new(Arc::unwrap_or_clone(self.declaration).of_agent());
+        self.declaration_mut().is_agent = true;
         self.inner_tools = tools;
         self.outline = Some(outline);
         self
@@ -244,6 +243,10 @@ impl Tool {
     #[must_use]
     pub fn declaration(&self) -> &Arc<ToolDeclaration> {
         &self.declaration
+    }
+
+    fn declaration_mut(&mut self) -> &mut ToolDeclaration {
+        Arc::make_mut(&mut self.declaration)
     }
 
     /// Returns the layers, outermost first.
