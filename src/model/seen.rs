@@ -38,7 +38,7 @@ impl SeenModelRequest {
     /// Returns the first part of the prompt that a later request does not repeat. New messages may
     /// only be appended.
     pub(crate) fn changed_in_prompt(&self, later: &Self) -> Option<PromptPart> {
-        if let Some(name) = self.changed_setting(later) {
+        if let Some(name) = self.changed_settings(later).next() {
             return Some(PromptPart::Setting(name));
         }
         if let Some(name) = self.changed_tool(later) {
@@ -56,9 +56,7 @@ impl SeenModelRequest {
     pub(crate) fn is_repeated(&self, part: &PromptPart, later: &Self) -> bool {
         match part {
             PromptPart::Setting(name) => {
-                let same = same_settings(&self.settings, &later.settings);
-                same.iter()
-                    .all(|(known, is_same)| known != name || *is_same)
+                !self.changed_settings(later).any(|changed| changed == *name)
             }
             PromptPart::Tool(_) => self.changed_tool(later).is_none(),
             PromptPart::Instructions => self.instructions == later.instructions,
@@ -69,14 +67,13 @@ impl SeenModelRequest {
         }
     }
 
-    /// Returns the first setting that differs, among those that are part of the prompt.
-    fn changed_setting(&self, later: &Self) -> Option<&'static str> {
-        if Arc::ptr_eq(&self.settings, &later.settings) {
-            return None;
-        }
-        let mut same = same_settings(&self.settings, &later.settings).into_iter();
-        let changed = same.find(|(_, is_same)| !is_same);
-        changed.map(|(name, _)| name)
+    /// Returns the settings that differ, among those that are part of the prompt.
+    fn changed_settings(&self, later: &Self) -> impl Iterator<Item = &'static str> {
+        let changed = changed_fields(&self.settings, &later.settings).into_iter();
+        changed.filter(|name| {
+            let are_of_answer = ["temperature", "top_p", "max_tokens", "stop", "seed"];
+            !are_of_answer.contains(name)
+        })
     }
 
     /// Returns the first tool that differs, by its text.
@@ -121,29 +118,6 @@ impl SeenModelRequest {
 fn written(tool: &ToolDeclaration) -> (&str, &str, String) {
     let parameters = tool.parameters().to_string();
     (tool.name(), tool.description(), parameters)
-}
-
-/// Returns the settings that are part of the prompt, and whether each is the same.
-fn same_settings(before: &Settings, now: &Settings) -> [(&'static str, bool); 8] {
-    [
-        ("model", before.model == now.model),
-        ("tool_choice", before.tool_choice == now.tool_choice),
-        ("server_tools", before.server_tools == now.server_tools),
-        (
-            "parallel_tool_calls",
-            before.parallel_tool_calls == now.parallel_tool_calls,
-        ),
-        (
-            "reasoning_effort",
-            before.reasoning_effort == now.reasoning_effort,
-        ),
-        (
-            "response_format",
-            before.response_format == now.response_format,
-        ),
-        ("prompt_cache", before.prompt_cache == now.prompt_cache),
-        ("extra", before.extra == now.extra),
-    ]
 }
 
 /// Returns the texts of those messages that are not the same, each behind its role.
@@ -198,10 +172,15 @@ pub(crate) fn changed_settings(
     later: &Arc<Settings>,
     changes: &mut Vec<FieldChange>,
 ) {
-    if !Arc::ptr_eq(earlier, later) {
-        let fields = earlier.changed_fields(later).into_iter();
-        changes.extend(fields.map(|field| FieldChange::new(field, None, None)));
+    let fields = changed_fields(earlier, later).into_iter();
+    changes.extend(fields.map(|field| FieldChange::new(format!("settings.{field}"), None, None)));
+}
+
+fn changed_fields(earlier: &Arc<Settings>, later: &Arc<Settings>) -> Vec<&'static str> {
+    if Arc::ptr_eq(earlier, later) {
+        return Vec::new();
     }
+    earlier.changed_fields(later)
 }
 
 /// The content of a model response. It shares everything.

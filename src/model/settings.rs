@@ -122,7 +122,7 @@ impl Settings {
     }
 }
 
-/// Lists the fields of [`Settings`], with the names that they have in a note of a probe.
+/// Lists the fields of [`Settings`] that differ.
 macro_rules! changed_fields {
     ($earlier:ident, $later:ident: $($field:ident)*) => {{
         // Without `..`, so that a new field is compared.
@@ -130,7 +130,7 @@ macro_rules! changed_fields {
         let mut changed = Vec::new();
         $(
             if *$field != $later.$field {
-                changed.push(concat!("settings.", stringify!($field)));
+                changed.push(stringify!($field));
             }
         )*
         changed
