@@ -63,6 +63,7 @@ use crate::version::Version;
 /// # }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[must_use]
 pub struct Checkpoint {
     /// The data beside the messages.
     pub head: CheckpointHead,
@@ -99,6 +100,7 @@ pub struct Checkpoint {
 /// ```
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[must_use]
 pub struct CheckpointHead {
     version: Version<1>,
     /// The interrupts that the run waits on; empty if it was not interrupted.
@@ -117,7 +119,6 @@ pub struct CheckpointHead {
 
 impl CheckpointHead {
     /// Returns the head for other messages, as [`Checkpoint::with_messages`] does.
-    #[must_use]
     pub fn for_branch(mut self) -> Self {
         self.interrupts.clear();
         self.conversation = self.conversation.for_branch();
@@ -129,7 +130,6 @@ impl CheckpointHead {
     /// Removes the private state: for what keeps a conversation where only its words may stand. A
     /// run that resumes from there asks again what was answered. The
     /// [guards](crate::AgentRequest::with_guard) of the conversation stay.
-    #[must_use]
     pub fn without_private_state(mut self) -> Self {
         self.private_state.retain(|key, _| key == GUARDS);
         self
@@ -150,7 +150,6 @@ impl Checkpoint {
     }
 
     /// Creates the checkpoint of a conversation without runs.
-    #[must_use]
     pub fn new(messages: impl Into<Messages>) -> Self {
         Self {
             head: CheckpointHead::default(),
@@ -160,7 +159,6 @@ impl Checkpoint {
 
     /// Replaces the messages, for example with those before a message that the user has edited.
     /// Open interrupts are dropped.
-    #[must_use]
     pub fn with_messages(self, messages: impl Into<Messages>) -> Self {
         Self {
             head: self.head.for_branch(),
@@ -198,7 +196,6 @@ impl Checkpoint {
     /// let lost = Checkpoint::new([Message::user("Pay the bill."), pays]);
     /// assert_eq!(lost.with_calls_stopped().messages.open_calls().count(), 0);
     /// ```
-    #[must_use]
     pub fn with_calls_stopped(self) -> Self {
         let mut messages = self.messages.clone();
         let calls = messages.open_calls();

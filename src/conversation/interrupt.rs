@@ -26,6 +26,7 @@ use crate::json_types::{Misfit, strict_misfit};
 /// It serialises, so that another process can resume the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[must_use]
 pub struct Interrupt {
     /// Identifies what is asked: a digest of the name and everything that is shown or decides about
     /// the answer, which are all fields but those of the call in streams. The methods of this type
@@ -80,7 +81,6 @@ pub struct Interrupt {
 
 impl Interrupt {
     /// Creates an interrupt with this [name](Self::name).
-    #[must_use]
     pub fn new(name: impl Into<String>, reason: impl Into<String>) -> Self {
         let interrupt = Self {
             id: String::new(),
@@ -129,21 +129,18 @@ impl Interrupt {
     }
 
     /// Sets the text to show to the person who answers.
-    #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = Some(message.into());
         self.identified()
     }
 
     /// Sets the JSON Schema of the answer.
-    #[must_use]
     pub fn with_response_schema(mut self, schema: Value) -> Self {
         self.response_schema = schema;
         self.identified()
     }
 
     /// Sets further data for answering.
-    #[must_use]
     pub fn with_payload(mut self, payload: Value) -> Self {
         self.payload = payload;
         self.identified()
@@ -172,13 +169,11 @@ impl Interrupt {
     /// assert_eq!(question.answerer.role(), Some("support"));
     /// assert_eq!(Interrupt::new("size", "input_required").answerer, Answerer::User);
     /// ```
-    #[must_use]
     pub fn for_role(self, role: impl Into<String>) -> Self {
         self.for_answerer(Answerer::Role(role.into()))
     }
 
     /// Leaves the answer to this party.
-    #[must_use]
     pub fn for_answerer(mut self, answerer: Answerer) -> Self {
         self.answerer = answerer;
         self.identified()
@@ -199,7 +194,6 @@ impl Interrupt {
     /// assert!(question.check(&yes.clone().with_name("sam"), now).is_err());
     /// assert!(question.check(&yes.with_name("kim"), now).is_ok());
     /// ```
-    #[must_use]
     pub fn for_others_than(mut self, names: impl IntoIterator<Item = String>) -> Self {
         self.except = Some(names.into_iter().collect());
         self.identified()
@@ -301,14 +295,12 @@ impl Interrupt {
     /// let no = Resolution::resolved(&question.id, json!({ "approved": false }));
     /// assert_eq!(question.answer_at(asked_at + hour), Some(no));
     /// ```
-    #[must_use]
     pub fn with_expiry(self, at: SystemTime, outcome: ResolutionOutcome) -> Self {
         self.with_expiry_of(Some(Expiry::new(at, outcome)))
     }
 
     /// Sets the end of the time for an answer, such as that of the same question before it was
     /// asked again.
-    #[must_use]
     pub fn with_expiry_of(mut self, expiry: Option<Expiry>) -> Self {
         self.expiry = expiry;
         self.identified()
@@ -350,6 +342,7 @@ pub enum AnswerError {
 /// The end of the time for an answer to an [`Interrupt`], and what happens then.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[must_use]
 pub struct Expiry {
     /// The first time at which nobody can answer. In whole milliseconds.
     #[serde(with = "millis")]
@@ -360,7 +353,6 @@ pub struct Expiry {
 
 impl Expiry {
     /// Creates the end of the time. It is rounded to milliseconds.
-    #[must_use]
     pub fn new(at: SystemTime, outcome: ResolutionOutcome) -> Self {
         // As it is stored: the same before and after.
         let at = millis::rounded(at);

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
+#[must_use]
 pub enum MediaSource {
     /// A URL that the provider fetches: with the key of the request, from a host of its own, or
     /// from the network of a model that you serve yourself. A URL of somebody else decides what is
@@ -46,7 +47,6 @@ pub enum MediaSource {
 
 impl MediaSource {
     /// Creates a source with a URL.
-    #[must_use]
     pub fn url(url: impl Into<String>) -> Self {
         Self::Url {
             url: url.into(),
@@ -55,7 +55,6 @@ impl MediaSource {
     }
 
     /// Creates a source with data in base64; `media_type` is, for example, `image/png`.
-    #[must_use]
     pub fn base64(media_type: impl Into<String>, data: impl Into<String>) -> Self {
         Self::Base64 {
             media_type: media_type.into(),
@@ -64,7 +63,6 @@ impl MediaSource {
     }
 
     /// Creates a source with the id of a file that was uploaded to the provider.
-    #[must_use]
     pub fn file(id: impl Into<String>) -> Self {
         Self::File {
             id: id.into(),
@@ -82,7 +80,6 @@ impl MediaSource {
     }
 
     /// Sets the media type.
-    #[must_use]
     pub fn with_media_type(mut self, to: impl Into<String>) -> Self {
         match &mut self {
             Self::Base64 { media_type, .. } => *media_type = to.into(),

@@ -23,6 +23,7 @@ use super::tool_call::ToolCall;
 /// assert_eq!(message.parts().len(), 2);
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct Message(Arc<Content>);
 
 #[derive(Clone)]
@@ -71,7 +72,6 @@ struct ReadMessage {
 
 impl Message {
     /// Creates a message of these parts.
-    #[must_use]
     pub fn new(role: Role, parts: impl IntoIterator<Item = Part>) -> Self {
         Self(Arc::new(Content {
             id: None,
@@ -93,32 +93,27 @@ impl Message {
     }
 
     /// Creates a system message with this text.
-    #[must_use]
     pub fn system(text: impl Into<String>) -> Self {
         Self::new(Role::System, [Part::from_text(text)])
     }
 
     /// Creates a user message with this text.
-    #[must_use]
     pub fn user(text: impl Into<String>) -> Self {
         Self::new(Role::User, [Part::from_text(text)])
     }
 
     /// Creates an assistant message with this text.
-    #[must_use]
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::new(Role::Assistant, [Part::from_text(text)])
     }
 
     /// Creates a message with the result of a tool call.
-    #[must_use]
     pub fn tool(result: ToolResult) -> Self {
         Self::new(Role::Tool, [Part::ToolResult(result)])
     }
 
     /// Sets the id, for example the one that a client has chosen. It must be unique in the
     /// conversation. By default, the run that adds the message chooses one.
-    #[must_use]
     pub fn with_id(mut self, id: impl Into<MessageId>) -> Self {
         self.set_id(id.into());
         self
@@ -146,7 +141,6 @@ impl Message {
     }
 
     /// Adds a part.
-    #[must_use]
     pub fn with_part(mut self, part: Part) -> Self {
         self.parts_mut().push(part);
         self
@@ -250,7 +244,6 @@ impl Message {
 
     /// Sets the author, for a conversation that comes from elsewhere. An agent that shares its
     /// conversation with others sets it itself.
-    #[must_use]
     pub fn with_author(mut self, author: impl Into<Arc<str>>) -> Self {
         self.set_author(author.into());
         self

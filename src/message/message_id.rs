@@ -23,6 +23,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// assert_eq!(message, Message::user("Hello"));
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct MessageId {
     /// The whole id, or the part of it that is shared by the messages of a conversation.
     text: Arc<str>,
@@ -223,7 +224,6 @@ impl MessageId {
     }
 
     /// Returns the id of a part of this message.
-    #[must_use]
     pub fn part(&self, part: IdPart) -> Self {
         // The result of a call is what every call has: its id is not formatted before it is read.
         if let IdPart::Result { call, number: 0 } = part

@@ -13,6 +13,7 @@ use super::tool_call::ToolCall;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
+#[must_use]
 pub enum Part {
     /// Text.
     Text(Text),
@@ -57,6 +58,7 @@ pub struct Reasoning {
 /// An image part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[must_use]
 pub struct Image {
     /// The source of the image.
     pub source: MediaSource,
@@ -68,6 +70,7 @@ pub struct Image {
 /// An audio part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[must_use]
 pub struct Audio {
     /// The source of the audio.
     pub source: MediaSource,
@@ -88,6 +91,7 @@ pub struct Audio {
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[must_use]
 pub struct Document {
     /// The source of the document.
     pub source: MediaSource,
@@ -102,6 +106,7 @@ pub struct Document {
 /// The result of a tool call, as the model reads it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[must_use]
 pub struct ToolResult {
     /// The id of the call.
     pub call_id: Arc<str>,
@@ -160,7 +165,6 @@ impl ToolResult {
     }
 
     /// Creates the result of `call`.
-    #[must_use]
     pub fn new(call: &ToolCall, parts: impl IntoIterator<Item = Part>) -> Self {
         Self {
             call_id: call.id.clone(),
@@ -183,7 +187,6 @@ impl ToolResult {
     /// assert!(left.text().ends_with("its outcome is unknown"));
     /// assert!(left.is_of_run());
     /// ```
-    #[must_use]
     pub fn left(call: &ToolCall) -> Self {
         Self::new(call, [Part::from_text(Self::LEFT)]).failed()
     }
@@ -200,7 +203,6 @@ impl ToolResult {
     }
 
     /// Marks the result as a failure.
-    #[must_use]
     pub fn failed(mut self) -> Self {
         self.is_error = true;
         self
@@ -215,7 +217,6 @@ impl ToolResult {
 
 impl Image {
     /// Creates an image part.
-    #[must_use]
     pub fn new(source: MediaSource) -> Self {
         Self {
             source,
@@ -226,7 +227,6 @@ impl Image {
 
 impl Audio {
     /// Creates an audio part.
-    #[must_use]
     pub fn new(source: MediaSource) -> Self {
         Self {
             source,
@@ -237,7 +237,6 @@ impl Audio {
 
 impl Document {
     /// Creates a document part without a name.
-    #[must_use]
     pub fn new(source: MediaSource) -> Self {
         Self {
             source,
@@ -247,7 +246,6 @@ impl Document {
     }
 
     /// Sets the name.
-    #[must_use]
     pub fn with_name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
@@ -269,7 +267,6 @@ impl Part {
     }
 
     /// Creates a text part.
-    #[must_use]
     pub fn from_text(text: impl Into<String>) -> Self {
         Self::Text(Text {
             text: text.into(),
@@ -278,7 +275,6 @@ impl Part {
     }
 
     /// Creates a reasoning part.
-    #[must_use]
     pub fn reasoning(text: impl Into<String>) -> Self {
         Self::Reasoning(Reasoning {
             text: text.into(),
@@ -287,56 +283,47 @@ impl Part {
     }
 
     /// Creates an image part with a URL.
-    #[must_use]
     pub fn image_url(url: impl Into<String>) -> Self {
         Image::new(MediaSource::url(url)).into()
     }
 
     /// Creates an image part with data in base64; `media_type` is, for example, `image/png`.
-    #[must_use]
     pub fn image_base64(media_type: impl Into<String>, data: impl Into<String>) -> Self {
         Image::new(MediaSource::base64(media_type, data)).into()
     }
 
     /// Creates an image part with the id of a file that was uploaded to the provider.
-    #[must_use]
     pub fn image_file(id: impl Into<String>) -> Self {
         Image::new(MediaSource::file(id)).into()
     }
 
     /// Creates an audio part with a URL.
-    #[must_use]
     pub fn audio_url(url: impl Into<String>) -> Self {
         Audio::new(MediaSource::url(url)).into()
     }
 
     /// Creates an audio part with data in base64; `media_type` is, for example, `audio/wav`.
-    #[must_use]
     pub fn audio_base64(media_type: impl Into<String>, data: impl Into<String>) -> Self {
         Audio::new(MediaSource::base64(media_type, data)).into()
     }
 
     /// Creates an audio part with the id of a file that was uploaded to the provider.
-    #[must_use]
     pub fn audio_file(id: impl Into<String>) -> Self {
         Audio::new(MediaSource::file(id)).into()
     }
 
     /// Creates a document part with a URL.
-    #[must_use]
     pub fn document_url(url: impl Into<String>) -> Self {
         Document::new(MediaSource::url(url)).into()
     }
 
     /// Creates a document part with data in base64; `media_type` is, for example,
     /// `application/pdf`.
-    #[must_use]
     pub fn document_base64(media_type: impl Into<String>, data: impl Into<String>) -> Self {
         Document::new(MediaSource::base64(media_type, data)).into()
     }
 
     /// Creates a document part with the id of a file that was uploaded to the provider.
-    #[must_use]
     pub fn document_file(id: impl Into<String>) -> Self {
         Document::new(MediaSource::file(id)).into()
     }

@@ -8,6 +8,7 @@ use super::provider_data::ProviderData;
 /// A tool call of the model. Cloning is O(1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[must_use]
 pub struct ToolCall {
     /// The provider's id of the call, which the result refers to. An agent replaces an id that is
     /// empty, used twice in one response, or longer than 16 KiB.
@@ -31,7 +32,6 @@ impl ToolCall {
     /// let call = ToolCall::new("call_1", "add", json!({ "a": 1, "b": 2 }));
     /// assert_eq!(call.arguments.value()["a"], 1);
     /// ```
-    #[must_use]
     pub fn new(
         id: impl Into<Arc<str>>,
         name: impl Into<Arc<str>>,
@@ -49,7 +49,6 @@ impl ToolCall {
     }
 
     /// Creates a call with the model's own [text](Arguments::from_text) as arguments.
-    #[must_use]
     pub fn from_text(
         id: impl Into<Arc<str>>,
         name: impl Into<Arc<str>>,

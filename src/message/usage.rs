@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
+#[must_use]
 pub struct Usage {
     /// Input tokens, those read from and written to the cache included.
     pub input_tokens: u64,
@@ -21,7 +22,6 @@ pub struct Usage {
 
 impl Usage {
     /// Creates a usage of input and output tokens.
-    #[must_use]
     pub const fn new(input_tokens: u64, output_tokens: u64) -> Self {
         Self {
             input_tokens,

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
+#[must_use]
 pub struct PromptCache {
     /// A name shared by requests that start with the same prompt. A provider routes them to the
     /// same cache.
@@ -44,20 +45,17 @@ pub enum CacheRetention {
 
 impl PromptCache {
     /// Creates a cache without a key, with the provider's default retention.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets the key.
-    #[must_use]
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
     /// Sets the retention.
-    #[must_use]
     pub fn with_retention(mut self, retention: CacheRetention) -> Self {
         self.retention = Some(retention);
         self

@@ -22,6 +22,7 @@ use crate::tool::ToolDeclaration;
 /// assert_eq!(request.messages().len(), 1);
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct ModelRequest {
     instructions: Option<Arc<str>>,
     messages: Messages,
@@ -46,7 +47,6 @@ pub struct ModelRequest {
 
 impl ModelRequest {
     /// Creates a request in a new run of its own.
-    #[must_use]
     pub fn new(messages: impl Into<Messages>) -> Self {
         Self {
             messages: messages.into(),
@@ -86,28 +86,24 @@ impl ModelRequest {
     }
 
     /// Sets the run that the request belongs to.
-    #[must_use]
     pub fn with_context(mut self, context: RunContext) -> Self {
         self.context = context;
         self
     }
 
     /// Sets the available tools.
-    #[must_use]
     pub fn with_tools(mut self, tools: Arc<Vec<Arc<ToolDeclaration>>>) -> Self {
         self.tools = tools;
         self
     }
 
     /// Sets the settings.
-    #[must_use]
     pub fn with_settings(mut self, settings: impl Into<Arc<Settings>>) -> Self {
         self.settings = settings.into();
         self
     }
 
     /// Sets the sink that the deltas are streamed to.
-    #[must_use]
     pub fn with_delta_sender(mut self, sink: impl Into<Option<DeltaSender>>) -> Self {
         self.sink = sink.into();
         self

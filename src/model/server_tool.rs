@@ -20,6 +20,7 @@ use crate::message::ProviderData;
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[must_use]
 pub struct ServerTool {
     /// The kind of the tool.
     pub kind: ServerToolKind,
@@ -46,31 +47,26 @@ pub enum ServerToolKind {
 
 impl ServerTool {
     /// Creates a tool that searches the web.
-    #[must_use]
     pub fn web_search() -> Self {
         Self::of(ServerToolKind::WebSearch)
     }
 
     /// Creates a tool that reads the pages whose URLs are in the conversation.
-    #[must_use]
     pub fn web_fetch() -> Self {
         Self::of(ServerToolKind::WebFetch)
     }
 
     /// Creates a tool that runs code that the model writes.
-    #[must_use]
     pub fn code_execution() -> Self {
         Self::of(ServerToolKind::CodeExecution)
     }
 
     /// Creates another tool of a provider, as its protocol has it.
-    #[must_use]
     pub fn other(provider: impl Into<String>, tool: Value) -> Self {
         Self::of(ServerToolKind::Other).with(provider, tool)
     }
 
     /// Sets the fields that are specific to a provider.
-    #[must_use]
     pub fn with(mut self, provider: impl Into<String>, fields: Value) -> Self {
         self.provider.set(provider, fields);
         self

@@ -23,6 +23,7 @@ use crate::tool::{self, ToolDeclaration};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
+#[must_use]
 pub struct Settings {
     /// The model's name, for providers that serve several.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,7 +87,6 @@ impl Settings {
     /// let both = own.or(&base).extra;
     /// assert_eq!(both["text"], json!({ "verbosity": "high", "format": 1 }));
     /// ```
-    #[must_use]
     pub fn or(self, base: &Self) -> Self {
         // Merged at any depth, unlike the other fields: two layers may each set a field of a
         // provider.
@@ -196,6 +196,7 @@ pub enum ReasoningEffort {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
+#[must_use]
 pub enum ResponseFormat {
     /// Plain text.
     Text,
@@ -251,7 +252,6 @@ impl ResponseFormat {
     /// let format = ResponseFormat::of::<Weather>();
     /// # assert!(matches!(format, ResponseFormat::JsonSchema { name, .. } if name == "Weather"));
     /// ```
-    #[must_use]
     pub fn of<T: JsonSchema>() -> Self {
         let (schema, strict) = tool::answer::<T>();
         Self::JsonSchema {

@@ -26,6 +26,7 @@ pub enum Effect {
 
 /// The description of a tool that the model receives: name, description, parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[must_use]
 pub struct ToolDeclaration {
     name: Arc<str>,
     #[serde(default)]
@@ -75,7 +76,6 @@ impl fmt::Debug for ArgumentCheck {
 
 impl ToolDeclaration {
     /// Creates a declaration without parameters. The effect is [`Mutating`](Effect::Mutating).
-    #[must_use]
     pub fn new(name: impl Into<Arc<str>>, description: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -95,7 +95,6 @@ impl ToolDeclaration {
     /// Marks the description and the parameters as the words of others, such as an MCP server or
     /// the page of a front end, and not of the application: a model that reads them reads what
     /// these chose.
-    #[must_use]
     pub fn described_by_others(mut self) -> Self {
         self.is_described_by_others = true;
         self
@@ -113,7 +112,6 @@ impl ToolDeclaration {
     /// about a business leave it out; what it leads to is a call or a result of its own.
     ///
     /// A declaration that comes from elsewhere, such as from an MCP server, never has the mark.
-    #[must_use]
     pub fn part_of_loop(mut self) -> Self {
         self.is_part_of_loop = true;
         self
@@ -192,7 +190,6 @@ impl ToolDeclaration {
     /// let wipe = ToolDeclaration::new("wipe", "Wipes a disk.").with_arguments::<String>();
     /// assert_eq!(wipe.parameters()["properties"], json!({ "value": { "type": "string" } }));
     /// ```
-    #[must_use]
     pub fn with_arguments<A: JsonSchema>(self) -> Self {
         self.with_parameters(Parameters::of::<A>().schema)
     }
@@ -201,7 +198,6 @@ impl ToolDeclaration {
     /// tool to a [`ToolSet`](super::ToolSet) or an agent fails with [`InvalidTool`].
     ///
     /// [`InvalidTool`]: super::InvalidTool
-    #[must_use]
     pub fn with_parameters(mut self, schema: Value) -> Self {
         self.parameters = schema;
         // The check belongs to the schema before: it would refuse arguments that the new one
@@ -211,7 +207,6 @@ impl ToolDeclaration {
     }
 
     /// Sets the side effects of the tool.
-    #[must_use]
     pub fn with_effect(mut self, effect: Effect) -> Self {
         self.effect = effect;
         self

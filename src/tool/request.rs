@@ -25,6 +25,7 @@ use crate::message::ToolCall;
 /// assert_eq!(request.call().arguments.as_str(), r#"{"a":1,"b":2}"#); // the model's own arguments
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct ToolRequest {
     call: ToolCall,
     /// `None` until the arguments are changed.
@@ -44,7 +45,6 @@ struct IdempotencyKey(Arc<str>);
 
 impl ToolRequest {
     /// Creates a request in a new run of its own.
-    #[must_use]
     pub fn new(call: ToolCall) -> Self {
         Self {
             attempts: Attempts::default(),
@@ -74,7 +74,6 @@ impl ToolRequest {
     }
 
     /// Sets the run that the request belongs to.
-    #[must_use]
     pub fn with_context(mut self, context: RunContext) -> Self {
         self.context = context;
         self
@@ -106,7 +105,6 @@ impl ToolRequest {
     /// If the model sent bare arguments, such as `"disk"` for a tool whose one property is `value`,
     /// they are wrapped, so that all code finds them where the tool's
     /// [parameters](ToolDeclaration::parameters) say.
-    #[must_use]
     pub fn with_declaration(mut self, declaration: Option<Arc<ToolDeclaration>>) -> Self {
         let changed = self.arguments.as_deref();
         let wrapped = declaration
@@ -119,7 +117,6 @@ impl ToolRequest {
 
     /// Sets the [idempotency key](Self::idempotency_key), in a layer that makes a call again which
     /// was begun under this key, such as in another run.
-    #[must_use]
     pub fn with_idempotency_key(mut self, key: impl Into<Arc<str>>) -> Self {
         self.extensions.insert(IdempotencyKey(key.into()));
         self
@@ -127,7 +124,6 @@ impl ToolRequest {
 
     /// Keeps the [idempotency key](Self::idempotency_key) as it is, whatever a callback or layer
     /// inside makes of the arguments. For a layer that shows the key to somebody.
-    #[must_use]
     pub fn keep_idempotency_key(mut self) -> Self {
         if self.arguments.is_some() {
             let key = self.idempotency_key();

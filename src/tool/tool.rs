@@ -23,6 +23,7 @@ use crate::maybe_future::MaybeFuture;
 ///
 /// See the [module](crate::tool) for typed functions and layers around one tool.
 #[derive(Clone)]
+#[must_use]
 pub struct Tool {
     declaration: Arc<ToolDeclaration>,
     service: BoxTool,
@@ -138,7 +139,6 @@ impl Tool {
     }
 
     /// Sets the side effects of the tool. Defaults to [`Mutating`](Effect::Mutating).
-    #[must_use]
     pub fn effect(mut self, effect: Effect) -> Self {
         self.declaration_mut().effect = effect;
         self
@@ -169,7 +169,6 @@ impl Tool {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn gives_answer(mut self) -> Self {
         self.declaration_mut().gives_answer = true;
         self
@@ -208,7 +207,6 @@ impl Tool {
     /// ```
     ///
     /// [`AgentBuilder::tool_failure_message`]: crate::AgentBuilder::tool_failure_message
-    #[must_use]
     pub fn failure_message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
         self.failure_message = Some(message.into());
         self
