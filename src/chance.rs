@@ -2,7 +2,6 @@
 
 use uuid::Uuid;
 
-/// Derives a name from the parts.
 pub(crate) fn name(parts: &[&str]) -> Uuid {
     let mut bytes = Vec::new();
     for part in parts {
@@ -20,7 +19,6 @@ pub(crate) fn unit(parts: &[&str]) -> f64 {
     (high >> 16) as f64 / (1_u64 << 48) as f64
 }
 
-/// Derives a number from the parts.
 pub(crate) fn number(parts: &[&str]) -> u32 {
     name(parts).as_fields().0
 }

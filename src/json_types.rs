@@ -44,7 +44,6 @@ fn find<'a>(value: &Value, schema: &'a Value, is_strict: bool) -> Option<Misfit<
     })
 }
 
-/// The state of one comparison.
 struct TypeCheck<'a> {
     root: &'a Value,
     steps: usize,
@@ -193,7 +192,6 @@ fn list<'a>(keywords: &'a Map<String, Value>, name: &str) -> &'a [Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// Returns the schemas of a field.
 fn of_field<'a>(keywords: &'a Map<String, Value>, name: &str) -> Vec<&'a Value> {
     let known = keywords
         .get("properties")

@@ -28,11 +28,9 @@ pin_project! {
     }
 }
 
-/// A future of any type.
 pub(crate) type Pending<'a, T> = StackFuture<'a, T, IN_PLACE>;
 
 impl<'a, T> MaybeFuture<'a, T> {
-    /// Creates a ready future.
     #[inline]
     pub(crate) const fn ready(answer: T) -> Self {
         Self {

@@ -71,7 +71,6 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Returns whether nothing is known.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -17,7 +17,6 @@ impl<T> OnDrop<T> {
         }
     }
 
-    /// Cancels the cleanup.
     pub(crate) fn disarm(&mut self) {
         self.on_drop = None;
     }

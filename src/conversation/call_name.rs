@@ -12,7 +12,6 @@ pub(crate) struct CallName {
 }
 
 impl CallName {
-    /// Returns the name of the call at this place among those of the message.
     pub(crate) fn new(message: &Message, index: usize) -> Self {
         // Every message of a running conversation has an id.
         let id = message.id().cloned();
@@ -22,12 +21,10 @@ impl CallName {
         }
     }
 
-    /// Returns the call's id in a stream.
     pub(crate) fn in_stream(&self) -> Arc<str> {
         self.message.tool_call(self.index)
     }
 
-    /// Appends the name to a path.
     pub(crate) fn push_to(&self, path: &mut String) {
         match self.message.number() {
             // Attempts at a message have one number, since only one of them is in a conversation.

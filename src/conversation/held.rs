@@ -4,7 +4,6 @@ use serde_json::json;
 
 use crate::message::{Message, Role};
 
-/// The key of what is kept of them.
 const KEY: &str = "tower_agent";
 
 impl Message {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::message::{IdPart, Message, MessageId, Messages, Role};
 
-/// Mints the ids of the conversation's messages.
 #[derive(Debug, Default)]
 pub(super) struct IdMint {
     /// The part that they share. `None` until an agent opens the conversation.

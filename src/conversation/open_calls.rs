@@ -52,18 +52,15 @@ pub(crate) struct LastTurn<'a> {
 }
 
 impl<'a> LastTurn<'a> {
-    /// Returns whether there are tool messages after the model's.
     pub(crate) fn has_results(&self) -> bool {
         self.results_from < self.messages.len()
     }
 
-    /// Returns the results of the calls so far.
     pub(crate) fn results(&self) -> impl Iterator<Item = &'a ToolResult> + Clone + use<'a> {
         let answers = self.messages.range(self.results_from);
         answers.flat_map(Message::tool_results)
     }
 
-    /// Returns the tool calls that have no result.
     pub(crate) fn open_calls(self) -> Vec<&'a ToolCall> {
         let results = self.results();
         // Most turns have all their results, in the order of the calls. That needs no table.

@@ -98,7 +98,6 @@ impl Messages {
     }
 }
 
-/// Returns the messages of a turn's tools in order.
 fn sorted<'a>(calling: &Message, answers: impl Iterator<Item = &'a Message>) -> Vec<&'a Message> {
     let positions: HashMap<_, _> = calling
         .tool_calls()

@@ -27,17 +27,14 @@ impl OrderedMessages {
         }
     }
 
-    /// Returns the messages in the order in which they came.
     pub(crate) fn arrived(&self) -> &Messages {
         &self.arrived
     }
 
-    /// Returns the messages in the order in which they came, to change them.
     pub(crate) fn into_arrived(self) -> Messages {
         self.arrived
     }
 
-    /// Returns the messages with the results of each turn in the order of its calls.
     pub(crate) fn in_call_order(&self) -> &Messages {
         self.in_call_order.as_ref().unwrap_or(&self.arrived)
     }
@@ -54,12 +51,10 @@ impl OrderedMessages {
         messages.clone()
     }
 
-    /// Returns whether the two orders differ.
     pub(crate) fn is_reordered(&self) -> bool {
         self.in_call_order.is_some()
     }
 
-    /// Returns the number of messages.
     pub(crate) fn len(&self) -> usize {
         self.arrived.len()
     }

@@ -55,7 +55,6 @@ impl Phase {
         }
     }
 
-    /// A loop begins to write.
     pub(super) fn write(&mut self, writer: Writer) {
         *self = match self {
             Self::Idle | Self::Over | Self::Detached(_) => Self::Detached(writer),
@@ -63,7 +62,6 @@ impl Phase {
         };
     }
 
-    /// The loop that writes has ended.
     pub(super) fn end_writing(&mut self) {
         *self = match std::mem::take(self) {
             Self::Writing(writer) if writer.has_answered => Self::Answered,

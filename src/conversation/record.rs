@@ -111,8 +111,6 @@ impl RecordState {
         self.calls.clear();
     }
 
-    /// Returns the conversation of an agent with this request, including its earlier messages.
-    /// `joined` is the number of messages when it joined, if it did not open the conversation.
     pub(super) fn begin(
         &mut self,
         agent: &str,
@@ -156,13 +154,10 @@ impl RecordState {
         last.role() == Role::User && last_but_results(&saved.messages) != Some(last)
     }
 
-    /// Returns whether an agent works in this call.
     pub(super) fn has_agent_in(&self, call: &CallName) -> bool {
         !self.nested.is_empty() && self.holders_in(call).next().is_some()
     }
 
-    /// Records the state of a call of the current turn. Once it has a result, the conversation
-    /// inside it is removed.
     pub(super) fn keep(&mut self, call: usize, slot: Slot) {
         let Some((_, current)) = self.calls.get_mut(call) else {
             return;
@@ -203,7 +198,6 @@ impl RecordState {
     }
 }
 
-/// Returns the last message that is no result of a tool.
 fn last_but_results(messages: &Messages) -> Option<&Message> {
     messages
         .iter()
@@ -351,7 +345,6 @@ impl ConversationRecord {
         (self.clone(), Open(self.clone()))
     }
 
-    /// Sets the expected request.
     pub(crate) fn expect(&self, request: &Messages) {
         let state = &mut *self.lock();
         if state.messages.len() == state.new_from {
@@ -383,7 +376,6 @@ impl ConversationRecord {
         !state.nested.is_empty() || state.closed().in_call_order().open_calls().next().is_some()
     }
 
-    /// Returns the number of messages.
     pub(crate) fn len(&self) -> usize {
         self.lock().messages.len()
     }
@@ -399,12 +391,10 @@ impl ConversationRecord {
         self.lock().begin(agent, request, joined)
     }
 
-    /// Records that the loop of an agent with this request has responded.
     pub(crate) fn responded(&self, agent: Arc<str>, request: Messages) {
         self.lock().responded = Some((agent, request));
     }
 
-    /// Replaces all messages.
     pub(crate) fn set(&self, messages: OrderedMessages) {
         self.lock().replace(messages);
     }
@@ -433,13 +423,11 @@ impl ConversationRecord {
         }
     }
 
-    /// Returns the round of the team at this path.
     pub(crate) fn round(&self, path: &str) -> u32 {
         let state = self.lock();
         state.head.rounds.get(path).copied().unwrap_or_default()
     }
 
-    /// Records the round of the team at this path.
     pub(crate) fn begin_round(&self, path: Arc<str>, round: u32) {
         self.lock().head.rounds.insert(path, round);
     }
@@ -456,7 +444,6 @@ impl ConversationRecord {
         paused.is_some_and(|paused| paused.turn <= state.turn)
     }
 
-    /// Returns the conversation held at a place.
     pub(crate) fn held(&self, at: &str) -> Option<Self> {
         self.lock().nested.get(at).cloned()
     }
@@ -475,12 +462,10 @@ impl ConversationRecord {
         numbers
     }
 
-    /// Holds a conversation at a place.
     pub(crate) fn hold(&self, at: String, record: Self) {
         self.lock().nested.insert(at, record);
     }
 
-    /// Removes the conversation held at a place.
     pub(crate) fn release(&self, at: &str) {
         self.lock().nested.remove(at);
     }
@@ -491,7 +476,6 @@ impl ConversationRecord {
         (state.head.shared, state.head.is_done)
     }
 
-    /// Records how many messages the caller's transcript has.
     pub(crate) fn share_with_caller(&self, count: usize) {
         self.lock().head.shared = count;
     }
@@ -520,7 +504,6 @@ impl ConversationRecord {
         state.phase.answer();
     }
 
-    /// Returns the saved form.
     pub(crate) fn save(&self) -> Saved {
         let state = self.lock();
         let messages = state.closed().in_call_order().clone();
@@ -528,7 +511,6 @@ impl ConversationRecord {
         Saved { messages, head }
     }
 
-    /// Returns the head of the saved form.
     pub(crate) fn head(&self) -> Head {
         let state = self.lock();
         state.head(state.closed().len())

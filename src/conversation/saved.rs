@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::message::{Messages, Role, Usage};
 
-/// A conversation in its saved form.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Saved {
     pub(crate) messages: Messages,
@@ -54,9 +53,7 @@ pub(crate) struct Paused {
     pub(super) turn: u64,
     /// The number of messages before it.
     pub(crate) from: usize,
-    /// The number of model calls.
     pub(crate) iterations: u32,
-    /// The tokens that were used.
     pub(crate) usage: Usage,
 }
 

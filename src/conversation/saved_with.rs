@@ -12,7 +12,6 @@ use crate::chance;
 use crate::message::{Message, Messages};
 use crate::state::State;
 
-/// The key of the digests.
 const KEY: &str = "tower_agent.saved_with";
 
 /// The number of the first messages of a conversation, and a digest of them.

@@ -4,7 +4,6 @@ use super::call_name::CallName;
 use super::repair::refusal;
 use crate::message::{Message, Role, ToolCall, ToolResult};
 
-/// The state of one call of a turn.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Slot {
     /// Not started, or waiting for a result from outside: a resumed run executes it.
@@ -35,7 +34,6 @@ impl Slot {
         }
     }
 
-    /// Gives ids to the messages of a call.
     pub(crate) fn identify(&mut self, name: &CallName) {
         name.identify(self.answers_mut().iter_mut());
     }

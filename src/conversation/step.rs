@@ -3,7 +3,6 @@
 use super::call_name::CallName;
 use crate::message::{FinishReason, Message, Messages, ToolCall, ToolResult};
 
-/// The next step of a run.
 #[derive(Debug, PartialEq)]
 pub(crate) enum NextStep {
     /// Call the model.
@@ -24,7 +23,6 @@ pub(crate) struct PendingCalls {
 }
 
 impl PendingCalls {
-    /// Returns the calls, each with its place in the message.
     pub(crate) fn calls(&self) -> impl Iterator<Item = (usize, &ToolCall)> {
         let calls = self.message.tool_calls().enumerate();
         calls.filter(|(index, _)| match &self.pending {
@@ -33,7 +31,6 @@ impl PendingCalls {
         })
     }
 
-    /// Returns the name of the call at this place of the message.
     pub(crate) fn name(&self, index: usize) -> CallName {
         CallName::new(&self.message, index)
     }
@@ -48,7 +45,6 @@ impl PendingCalls {
         }
     }
 
-    /// Returns the message of the model with all its calls.
     pub(crate) fn message(&self) -> &Message {
         &self.message
     }

@@ -59,17 +59,14 @@ impl Transcript {
         self.read(Messages::clone)
     }
 
-    /// Reads the messages as the model receives them.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Messages) -> T) -> T {
         read(self.0.lock().of_loop().in_call_order())
     }
 
-    /// Returns the messages in both orders.
     pub(crate) fn ordered(&self) -> OrderedMessages {
         self.0.lock().of_loop().clone()
     }
 
-    /// Returns whether a message of the conversation has this id.
     pub(crate) fn has(&self, id: &MessageId) -> bool {
         let state = self.0.lock();
         let mut messages = state.messages.arrived().iter();
@@ -97,7 +94,6 @@ impl Transcript {
         state.order_last(results.len());
     }
 
-    /// Starts a turn with these tool calls.
     pub(crate) fn begin_turn(&self, calls: impl Iterator<Item = CallName>) {
         let state = &mut *self.0.lock();
         state.calls.clear();

@@ -77,7 +77,6 @@ pub(super) struct ErrorFields {
     /// The text for the model, instead of kind and message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) model_message: Option<Cow<'static, str>>,
-    /// The checkpoint of a failed run.
     #[serde(skip)]
     pub(super) checkpoint: Option<Arc<Checkpoint>>,
 }
@@ -171,13 +170,11 @@ impl Error {
         )
     }
 
-    /// Creates the error of a run whose token was cancelled.
     pub(crate) fn run_cancelled() -> Self {
         Self::new(ErrorKind::Cancelled, "the run's token was cancelled")
             .update(|e| e.is_end_of_run = true)
     }
 
-    /// Creates the error of a run whose lease is over.
     pub(crate) fn lease_over() -> Self {
         let message = "the run's lease is over: another run may have its conversation, so this one \
                        starts no more calls";

@@ -39,7 +39,6 @@ struct Content {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Content>() <= 120 - 2 * size_of::<usize>());
 
-/// A message as it is serialised.
 #[derive(Serialize)]
 struct WrittenMessage<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +53,6 @@ struct WrittenMessage<'a> {
     author: Option<&'a str>,
 }
 
-/// A message as it is deserialised.
 #[derive(Deserialize)]
 #[serde(rename = "Message")]
 struct ReadMessage {

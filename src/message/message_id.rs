@@ -171,7 +171,6 @@ impl fmt::Display for IdPart {
 }
 
 impl<'a> MessagePlace<'a> {
-    /// Reads the text of an id.
     fn read(id: &'a str) -> Option<Self> {
         let (mut message, call) = match IdPart::split(id) {
             Some((message, IdPart::Result { call, .. })) => (message, Some(call)),
@@ -207,7 +206,6 @@ enum Suffix {
 }
 
 impl MessageId {
-    /// Creates the id of a conversation's message with this number.
     pub(crate) fn minted(conversation: &Arc<str>, number: u32) -> Self {
         Self {
             text: conversation.clone(),

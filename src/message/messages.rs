@@ -205,7 +205,6 @@ impl Messages {
             .chain([self.tail()])
     }
 
-    /// Returns the number of messages, from the first on, that are known to have an id.
     pub(crate) fn identified(&self) -> usize {
         self.identified as usize
     }
@@ -226,7 +225,6 @@ impl Messages {
         self.whole as usize
     }
 
-    /// Notes that the first `len` messages are whole.
     pub(crate) fn note_whole(&mut self, len: usize) {
         self.whole = mark(len);
     }

@@ -31,7 +31,6 @@ pub struct ProviderData(Option<Arc<Stored>>);
 #[derive(Clone, Default)]
 struct Stored {
     data: BTreeMap<String, Value>,
-    /// By provider, like the data.
     issuers: BTreeMap<Cow<'static, str>, Arc<str>>,
 }
 
@@ -53,7 +52,6 @@ impl fmt::Debug for Stored {
     }
 }
 
-/// The key of the issuers in the serialised form.
 const ISSUERS: &str = "issuers";
 
 impl ProviderData {

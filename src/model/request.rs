@@ -133,7 +133,6 @@ impl ModelRequest {
         self.response_id.as_ref()
     }
 
-    /// Returns the context, to change what the request carries in it.
     pub(crate) fn context_mut(&mut self) -> &mut RunContext {
         &mut self.context
     }
@@ -158,7 +157,6 @@ impl ModelRequest {
         self.seen().changed_in_prompt(&later.seen())
     }
 
-    /// Returns what a model sees of the request.
     pub(crate) fn seen(&self) -> SeenModelRequest {
         SeenModelRequest {
             instructions: self.instructions.clone(),

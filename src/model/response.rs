@@ -257,7 +257,6 @@ impl ModelResponse {
         &self.message
     }
 
-    /// Returns the message alone.
     pub(crate) fn into_message(self) -> Message {
         self.message
     }
@@ -349,7 +348,6 @@ impl ModelResponse {
         self.is_given
     }
 
-    /// Returns what the response says.
     pub(crate) fn seen(&self) -> SeenModelResponse {
         SeenModelResponse {
             message: self.message.clone(),
@@ -363,7 +361,6 @@ impl ModelResponse {
         self.message.tool_calls().next().is_some()
     }
 
-    /// Removes the tool calls from the message.
     pub(crate) fn drop_tool_calls(&mut self) {
         // Checked first, because changing a shared message copies it.
         if self.has_tool_calls() {
@@ -378,7 +375,6 @@ impl ModelResponse {
         self.again.is_some()
     }
 
-    /// Takes the words with which the model is asked again.
     pub(crate) fn take_again(&mut self) -> Option<Message> {
         self.again.take().map(|again| *again)
     }

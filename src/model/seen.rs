@@ -151,7 +151,6 @@ fn words(part: &Part) -> Option<String> {
     })
 }
 
-/// Adds the list of tools if it has been changed.
 pub(crate) fn changed_tools(
     earlier: &[Arc<ToolDeclaration>],
     later: &[Arc<ToolDeclaration>],
@@ -166,7 +165,6 @@ pub(crate) fn changed_tools(
     }
 }
 
-/// Adds the settings that have been changed.
 pub(crate) fn changed_settings(
     earlier: &Arc<Settings>,
     later: &Arc<Settings>,
@@ -192,7 +190,6 @@ pub(crate) struct SeenModelResponse {
 }
 
 impl SeenModelResponse {
-    /// Adds the fields that a later response has changed.
     pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
         changed_words(&self.message, &later.message, changes);
         let mut note = |field| changes.push(FieldChange::new(field, None, None));
@@ -207,7 +204,6 @@ impl SeenModelResponse {
         }
     }
 
-    /// Returns the text of a changed field, here and in a later response.
     pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
         let is_text = field == "text";
         is_text.then(|| [self.message.text(), later.message.text()])

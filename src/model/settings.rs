@@ -138,7 +138,6 @@ macro_rules! changed_fields {
 }
 
 impl Settings {
-    /// Returns the names of the fields that later settings have changed.
     pub(super) fn changed_fields(&self, later: &Self) -> Vec<&'static str> {
         changed_fields!(
             self, later: model temperature top_p max_tokens stop seed tool_choice server_tools

@@ -17,7 +17,6 @@ pub(crate) struct Written(Arc<FormsByProtocol>);
 /// The written forms, each with the name of its protocol. A list: a run uses one or two protocols.
 type FormsByProtocol = Mutex<Vec<(&'static str, WrittenForm)>>;
 
-/// A conversation and its tools in a protocol's format.
 #[derive(Default)]
 struct WrittenForm {
     /// Each message, and where its bytes end.

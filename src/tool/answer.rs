@@ -30,7 +30,6 @@ impl AnswerSchema {
         }
     }
 
-    /// Parses the text of an answer.
     pub(crate) fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, InvalidArguments> {
         // Bare text is a valid argument of a tool, but not a valid answer: a sentence must be
         // refused even where the type is a string.

@@ -115,7 +115,6 @@ pub(super) fn looks_like_object(text: &str) -> bool {
     text.trim_ascii_start().starts_with('{')
 }
 
-/// Parses arguments as an `A`.
 pub(super) fn parse<A: DeserializeOwned>(
     sent: &Value,
     tool: &Parameters,
@@ -286,7 +285,6 @@ enum PathStep<'a> {
     Item(usize),
 }
 
-/// Returns a value inside another.
 fn inside<'a>(value: &'a Value, step: PathStep<'_>) -> Option<&'a Value> {
     match step {
         PathStep::Field(name) => value.get(name),

@@ -134,12 +134,10 @@ impl ToolRequest {
         self
     }
 
-    /// Returns the context, to change what the request carries in it.
     pub(crate) fn context_mut(&mut self) -> &mut RunContext {
         &mut self.context
     }
 
-    /// Returns what a tool sees of the request.
     pub(crate) fn seen(&self) -> SeenToolRequest {
         SeenToolRequest {
             call: self.call.clone(),

@@ -106,7 +106,6 @@ impl ToolResponse {
         }
     }
 
-    /// Returns what the response says.
     pub(crate) fn seen(&self) -> SeenToolResponse {
         SeenToolResponse {
             value: self.value.clone(),
@@ -134,7 +133,6 @@ impl ToolResponse {
         self.arguments.as_deref()
     }
 
-    /// Returns those arguments, shared.
     pub(super) fn shared_arguments(&self) -> Option<Arc<Value>> {
         self.arguments.clone()
     }

@@ -16,7 +16,6 @@ pub(crate) struct SeenToolRequest {
 }
 
 impl SeenToolRequest {
-    /// Returns the tool's name.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.call.name
     }
@@ -58,7 +57,6 @@ pub(crate) struct SeenToolResponse {
 }
 
 impl SeenToolResponse {
-    /// Adds the fields that a later response has changed.
     pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
         let mut note = |field, before, after| changes.push(FieldChange::new(field, before, after));
         if self.value != later.value {
@@ -73,7 +71,6 @@ impl SeenToolResponse {
         }
     }
 
-    /// Returns the text of a changed field, here and in a later response.
     pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
         match field {
             "value" => Some([text(&self.value)?, text(&later.value)?]),

@@ -49,7 +49,6 @@ struct Tools {
     // With the index of its declaration: that list keeps the order of registration, in which models
     // read the tools.
     services: BTreeMap<Arc<str>, (usize, BoxTool)>,
-    /// One of the tools gives the answer of the run.
     gives_answer: bool,
 }
 
@@ -174,13 +173,11 @@ impl ToolSet {
         self.0.services.is_empty()
     }
 
-    /// Returns a tool and its declaration.
     pub(crate) fn find(&self, name: &str) -> Option<(&Arc<ToolDeclaration>, &BoxTool)> {
         let (index, tool) = self.0.services.get(name)?;
         Some((self.0.declarations.get(*index)?, tool))
     }
 
-    /// Returns whether one of the tools gives the answer of the run.
     pub(crate) fn gives_answer(&self) -> bool {
         self.0.gives_answer
     }
@@ -215,7 +212,6 @@ impl ToolSet {
         )))
     }
 
-    /// Returns the error of a call of an unknown tool.
     pub(crate) fn unknown(&self, name: &str) -> Error {
         let known: Vec<_> = self.0.declarations.iter().map(|tool| tool.name()).collect();
         let message = match &known[..] {

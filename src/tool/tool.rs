@@ -42,7 +42,6 @@ pub(crate) trait NameLayers {
     fn names_of<L: 'static>(layer: &L) -> Vec<String>;
 }
 
-/// A layer around one tool.
 #[derive(Clone)]
 pub(crate) struct ToolLayer {
     /// The names of the callbacks in it, or that of its type.
@@ -226,7 +225,6 @@ impl Tool {
         self
     }
 
-    /// Returns the outline of the agent that implements this tool, if one does.
     pub(crate) fn outline(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
         self.outline.as_ref()
     }
@@ -247,7 +245,6 @@ impl Tool {
         Arc::make_mut(&mut self.declaration)
     }
 
-    /// Returns the layers, outermost first.
     pub(crate) fn layers(&self) -> &[ToolLayer] {
         &self.layers
     }
