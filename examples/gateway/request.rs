@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde_json::{Value, json};
-use tower_agent::message::{Image, MediaSource, ToolCall, ToolResult};
+use tower_agent::message::{Media, MediaSource, ToolCall, ToolResult};
 use tower_agent::model::{ReasoningEffort, ResponseFormat, ToolChoice};
 use tower_agent::serve::is_public_url;
 use tower_agent::tool::ToolDeclaration;
@@ -479,13 +479,13 @@ impl ImageUrl {
             let why = "it is neither a public `https` URL nor an image as `data:image/..`";
             return Err(Refusal::new(format!("{path}.url"), why));
         }
-        let mut image = Image::new(MediaSource::url(self.url.clone()));
+        let mut image = Media::new(MediaSource::url(self.url.clone()));
         if let Some(detail) = self.detail {
             // In the place of the field that the protocol would have without it.
             let url = json!({ "url": self.url, "detail": detail });
             image.provider.set(PROVIDER, json!({ "image_url": url }));
         }
-        Ok(Part::Image(image.into()))
+        Ok(Part::image(image))
     }
 }
 

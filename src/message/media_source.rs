@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 /// A provider that cannot read a source returns an `InvalidRequest` error before anything is sent.
 ///
 /// ```
-/// use tower_agent::message::{Image, MediaSource};
+/// use tower_agent::message::MediaSource;
 /// use tower_agent::{Message, Part};
 ///
 /// let picture = MediaSource::url("https://example.com/cat").with_media_type("image/png");
-/// let message = Message::user("What is on this picture?").with_part(Image::new(picture).into());
+/// let message = Message::user("What is on this picture?").with_part(Part::image(picture));
 /// assert_eq!(message.parts().len(), 2);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,10 +14,11 @@ use super::tool_call::ToolCall;
 /// One message of a conversation. Cloning is O(1).
 ///
 /// ```
+/// use tower_agent::message::MediaSource;
 /// use tower_agent::{Message, Part, Role};
 ///
 /// let message = Message::user("What is on this picture?")
-///     .with_part(Part::image_url("https://example.com/cat.png"));
+///     .with_part(Part::image(MediaSource::url("https://example.com/cat.png")));
 /// assert_eq!(message.role(), Role::User);
 /// assert_eq!(message.text(), "What is on this picture?");
 /// assert_eq!(message.parts().len(), 2);

@@ -25,7 +25,7 @@ pub use self::message::Message;
 pub(crate) use self::message_id::push_number;
 pub use self::message_id::{IdPart, MessageId, MessagePlace};
 pub use self::messages::{Iter, Messages};
-pub use self::part::{Audio, Document, Image, Part, Reasoning, Text, ToolResult};
+pub use self::part::{Media, Part, Reasoning, Text, ToolResult};
 pub use self::provider_data::ProviderData;
 pub use self::role::Role;
 pub use self::tool_call::ToolCall;

@@ -20,11 +20,11 @@ pub enum Part {
     /// The model's reasoning.
     Reasoning(Reasoning),
     /// An image.
-    Image(Box<Image>),
+    Image(Box<Media>),
     /// Audio.
-    Audio(Box<Audio>),
+    Audio(Box<Media>),
     /// A document, such as a PDF.
-    Document(Box<Document>),
+    Document(Box<Media>),
     /// A tool call of the model.
     ToolCall(ToolCall),
     /// The result of a tool call.
@@ -55,47 +55,25 @@ pub struct Reasoning {
     pub provider: ProviderData,
 }
 
-/// An image part.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-#[must_use]
-pub struct Image {
-    /// The source of the image.
-    pub source: MediaSource,
-    /// Provider data that must be sent back.
-    #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
-    pub provider: ProviderData,
-}
-
-/// An audio part.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-#[must_use]
-pub struct Audio {
-    /// The source of the audio.
-    pub source: MediaSource,
-    /// Provider data that must be sent back.
-    #[serde(default, skip_serializing_if = "ProviderData::is_empty")]
-    pub provider: ProviderData,
-}
-
-/// A document part, such as a PDF.
+/// An image, audio or a document.
 ///
 /// ```
-/// use tower_agent::message::{Document, MediaSource};
+/// use tower_agent::message::{Media, MediaSource};
 /// use tower_agent::{Message, Part};
 ///
-/// let report = Document::new(MediaSource::base64("application/pdf", "JVBERi0="));
-/// let message = Message::user("Summarise this.").with_part(report.with_name("report.pdf").into());
+/// let report = Media::new(MediaSource::base64("application/pdf", "JVBERi0="));
+/// let report = Part::document(report.with_name("report.pdf"));
+/// let message = Message::user("Summarise this.").with_part(report);
 /// assert!(matches!(message.parts(), [Part::Text(_), Part::Document(_)]));
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 #[must_use]
-pub struct Document {
-    /// The source of the document.
+pub struct Media {
+    /// The source of the data.
     pub source: MediaSource,
-    /// The file's name or the document's title. Some providers show it to the model.
+    /// The file's name or the document's title. Some providers show that of a document to the
+    /// model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Arc<str>>,
     /// Provider data that must be sent back.
@@ -215,28 +193,8 @@ impl ToolResult {
     }
 }
 
-impl Image {
-    /// Creates an image part.
-    pub fn new(source: MediaSource) -> Self {
-        Self {
-            source,
-            provider: ProviderData::default(),
-        }
-    }
-}
-
-impl Audio {
-    /// Creates an audio part.
-    pub fn new(source: MediaSource) -> Self {
-        Self {
-            source,
-            provider: ProviderData::default(),
-        }
-    }
-}
-
-impl Document {
-    /// Creates a document part without a name.
+impl Media {
+    /// Creates media without a name.
     pub fn new(source: MediaSource) -> Self {
         Self {
             source,
@@ -249,6 +207,12 @@ impl Document {
     pub fn with_name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
+    }
+}
+
+impl From<MediaSource> for Media {
+    fn from(source: MediaSource) -> Self {
+        Self::new(source)
     }
 }
 
@@ -282,50 +246,27 @@ impl Part {
         })
     }
 
-    /// Creates an image part with a URL.
-    pub fn image_url(url: impl Into<String>) -> Self {
-        Image::new(MediaSource::url(url)).into()
+    /// Creates an image part, of a [`MediaSource`] or of [`Media`].
+    ///
+    /// ```
+    /// use tower_agent::Part;
+    /// use tower_agent::message::MediaSource;
+    ///
+    /// let picture = Part::image(MediaSource::url("https://example.com/cat.png"));
+    /// # drop(picture);
+    /// ```
+    pub fn image(media: impl Into<Media>) -> Self {
+        Self::Image(Box::new(media.into()))
     }
 
-    /// Creates an image part with data in base64; `media_type` is, for example, `image/png`.
-    pub fn image_base64(media_type: impl Into<String>, data: impl Into<String>) -> Self {
-        Image::new(MediaSource::base64(media_type, data)).into()
+    /// Creates an audio part.
+    pub fn audio(media: impl Into<Media>) -> Self {
+        Self::Audio(Box::new(media.into()))
     }
 
-    /// Creates an image part with the id of a file that was uploaded to the provider.
-    pub fn image_file(id: impl Into<String>) -> Self {
-        Image::new(MediaSource::file(id)).into()
-    }
-
-    /// Creates an audio part with a URL.
-    pub fn audio_url(url: impl Into<String>) -> Self {
-        Audio::new(MediaSource::url(url)).into()
-    }
-
-    /// Creates an audio part with data in base64; `media_type` is, for example, `audio/wav`.
-    pub fn audio_base64(media_type: impl Into<String>, data: impl Into<String>) -> Self {
-        Audio::new(MediaSource::base64(media_type, data)).into()
-    }
-
-    /// Creates an audio part with the id of a file that was uploaded to the provider.
-    pub fn audio_file(id: impl Into<String>) -> Self {
-        Audio::new(MediaSource::file(id)).into()
-    }
-
-    /// Creates a document part with a URL.
-    pub fn document_url(url: impl Into<String>) -> Self {
-        Document::new(MediaSource::url(url)).into()
-    }
-
-    /// Creates a document part with data in base64; `media_type` is, for example,
-    /// `application/pdf`.
-    pub fn document_base64(media_type: impl Into<String>, data: impl Into<String>) -> Self {
-        Document::new(MediaSource::base64(media_type, data)).into()
-    }
-
-    /// Creates a document part with the id of a file that was uploaded to the provider.
-    pub fn document_file(id: impl Into<String>) -> Self {
-        Document::new(MediaSource::file(id)).into()
+    /// Creates a document part.
+    pub fn document(media: impl Into<Media>) -> Self {
+        Self::Document(Box::new(media.into()))
     }
 
     /// Returns the text, if this is a text part.
@@ -335,24 +276,6 @@ impl Part {
             Self::Text(text) => Some(&text.text),
             _ => None,
         }
-    }
-}
-
-impl From<Image> for Part {
-    fn from(image: Image) -> Self {
-        Self::Image(Box::new(image))
-    }
-}
-
-impl From<Audio> for Part {
-    fn from(audio: Audio) -> Self {
-        Self::Audio(Box::new(audio))
-    }
-}
-
-impl From<Document> for Part {
-    fn from(document: Document) -> Self {
-        Self::Document(Box::new(document))
     }
 }
 

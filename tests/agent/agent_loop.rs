@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tower_agent::agent::BuildError;
 use tower_agent::callback::{AtLimit, after_tool, before_model, before_tool};
 use tower_agent::compat::Semantics;
+use tower_agent::message::MediaSource;
 use tower_agent::tool::{InvalidArguments, InvalidTool, ToolDeclaration};
 use tower_agent::{
     Agent, AgentRequest, BoxError, EndReason, ErrorKind, Message, ModelRequest, ModelResponse,
@@ -316,7 +317,7 @@ async fn the_text_for_the_model_may_differ_from_the_value() {
     let chart = Tool::function("chart", "Draws.", |_: Value| {
         ToolResponse::new(json!({ "points": [1, 2, 3] })).with_parts([
             Part::from_text("a chart"),
-            Part::image_base64("image/png", "iVBORw0"),
+            Part::image(MediaSource::base64("image/png", "iVBORw0")),
         ])
     });
     let agent = Agent::builder(model.clone())

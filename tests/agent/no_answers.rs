@@ -8,7 +8,7 @@ use test_support::team::agent;
 use tower_agent::agent::{AnswerFormat, AnswerMode, AtNoAnswer, InvalidAnswer};
 use tower_agent::callback::{after_model, before_model};
 use tower_agent::compat::Semantics;
-use tower_agent::message::{NoAnswer, ToolCall};
+use tower_agent::message::{MediaSource, NoAnswer, ToolCall};
 use tower_agent::model::FinishReason;
 use tower_agent::stream::EventKind;
 use tower_agent::{
@@ -124,7 +124,7 @@ async fn each_action_does_what_it_says() {
 async fn what_is_an_answer_is_none_of_these() {
     let image = Message::new(
         Role::Assistant,
-        [Part::image_url("https://example.com/a.png")],
+        [Part::image(MediaSource::url("https://example.com/a.png"))],
     );
     for turn in [
         Turn::from_text("5"),

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::json;
-use tower_agent::message::{self, Messages, ToolCall, ToolResult};
+use tower_agent::message::{self, Media, MediaSource, Messages, ToolCall, ToolResult};
 use tower_agent::{Message, Part};
 
 use test_support::property::cases;
@@ -23,21 +23,20 @@ fn a_conversation_survives_being_saved() {
         &call,
         [
             Part::from_text("21 °C"),
-            Part::image_base64("image/png", "iVB"),
+            Part::image(MediaSource::base64("image/png", "iVB")),
         ],
     );
 
-    let report =
-        message::MediaSource::url("https://example.com/report").with_media_type("text/csv");
-    let report = message::Document::new(report).with_name("report.csv");
+    let report = MediaSource::url("https://example.com/report").with_media_type("text/csv");
+    let report = Media::new(report).with_name("report.csv");
 
     let conversation = Messages::from([
         Message::system("Be brief."),
         Message::user("Weather?")
-            .with_part(Part::image_url("https://example.com/sky.png"))
-            .with_part(Part::audio_base64("audio/wav", "UklGRg=="))
-            .with_part(Part::document_file("file-1"))
-            .with_part(report.clone().into()),
+            .with_part(Part::image(MediaSource::url("https://example.com/sky.png")))
+            .with_part(Part::audio(MediaSource::base64("audio/wav", "UklGRg==")))
+            .with_part(Part::document(MediaSource::file("file-1")))
+            .with_part(Part::document(report.clone())),
         Message::new(
             tower_agent::Role::Assistant,
             [
@@ -58,9 +57,9 @@ fn a_conversation_survives_being_saved() {
     };
     assert_eq!(
         image.source,
-        message::MediaSource::url("https://example.com/sky.png")
+        MediaSource::url("https://example.com/sky.png")
     );
-    assert_eq!(restored[1].parts()[4], Part::from(report));
+    assert_eq!(restored[1].parts()[4], Part::document(report));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tower_agent::agent::ToolAnswer;
 use tower_agent::callback::{after_tool, before_tool, on_tool_error};
-use tower_agent::message::ToolResult;
+use tower_agent::message::{MediaSource, ToolResult};
 use tower_agent::{
     Action, Agent, Error, ErrorKind, Message, Part, Recovery, Role, Tool, ToolResponse,
 };
@@ -77,7 +77,7 @@ async fn several_messages_of_several_roles_are_shown_in_their_order() {
             Role::User,
             [
                 Part::from_text("the chart"),
-                Part::image_base64("image/png", "iVBORw0"),
+                Part::image(MediaSource::base64("image/png", "iVBORw0")),
             ],
         );
         Some(vec![result(&answer, "see the picture"), picture])

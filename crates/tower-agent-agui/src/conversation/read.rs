@@ -6,8 +6,7 @@ use serde_json::Value;
 use super::keys::{FILE_NAME, FOREIGN, IS_ERROR};
 use crate::wire::{self, Content, ContentPart, InputError, MediaPart, MessageKind, PartSource};
 use tower_agent::message::{
-    Audio, Document, IdPart, Image, MediaSource, Message, Messages, Part, ProviderData, Role,
-    ToolCall, ToolResult,
+    IdPart, Media, MediaSource, Message, Messages, Part, ProviderData, Role, ToolCall, ToolResult,
 };
 
 /// Reads the client's messages as a conversation, including tool calls and results. Nothing proves
@@ -174,12 +173,12 @@ pub(crate) fn parts(
 fn content_part(part: &ContentPart) -> Result<Part, &'static str> {
     match part {
         ContentPart::Text(text) => Ok(Part::from_text(&text.text)),
-        ContentPart::Image(image) => Ok(Image::new(source(image)?).into()),
-        ContentPart::Audio(audio) => Ok(Audio::new(source(audio)?).into()),
+        ContentPart::Image(image) => Ok(Part::image(source(image)?)),
+        ContentPart::Audio(audio) => Ok(Part::audio(source(audio)?)),
         ContentPart::Document(media) => {
-            let mut document = Document::new(source(media)?);
+            let mut document = Media::new(source(media)?);
             document.name = name(media);
-            Ok(document.into())
+            Ok(Part::document(document))
         }
         ContentPart::Video(_) => {
             Err("a model call cannot contain video; send text, an image, audio or a document")

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tower_agent::callback::{before_agent, before_model};
 use tower_agent::context::State;
 use tower_agent::gauge::Reading;
-use tower_agent::message::Metadata;
+use tower_agent::message::{MediaSource, Metadata};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Interrupt, Message, ModelRequest, ModelResponse, Part,
     Request as _, Settings, Tool, ToolRequest,
@@ -93,9 +93,17 @@ fn agent(console: &Console) -> Agent {
 
 fn request() -> AgentRequest {
     let message = Message::user("canary-user-message")
-        .with_part(Part::image_base64("image/png", "canary-bytes"))
-        .with_part(Part::image_url("https://example.com/canary-url"))
-        .with_part(Part::document_base64("application/pdf", "canary-document"));
+        .with_part(Part::image(MediaSource::base64(
+            "image/png",
+            "canary-bytes",
+        )))
+        .with_part(Part::image(MediaSource::url(
+            "https://example.com/canary-url",
+        )))
+        .with_part(Part::document(MediaSource::base64(
+            "application/pdf",
+            "canary-document",
+        )));
     let mut settings = Settings::default();
     settings.extra.insert("key".into(), "canary-setting".into());
     AgentRequest::conversation([message])

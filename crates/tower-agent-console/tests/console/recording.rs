@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tower_agent::callback::{Bundle, before_model};
+use tower_agent::message::MediaSource;
 use tower_agent::{
     Agent, AgentRequest, AgentResponse, Error, ErrorKind, Message, ModelRequest, Part, Tool, Usage,
 };
@@ -42,7 +43,7 @@ fn transcript(response: &AgentResponse) -> Vec<Value> {
 }
 
 fn request() -> AgentRequest {
-    let picture = Part::image_base64("image/png", "iVBORw0KGgo=");
+    let picture = Part::image(MediaSource::base64("image/png", "iVBORw0KGgo="));
     let message = Message::user("What is 1 + 2?").with_part(picture);
     AgentRequest::conversation([message])
 }

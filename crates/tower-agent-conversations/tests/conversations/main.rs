@@ -18,7 +18,7 @@ use futures::StreamExt;
 use serde_json::{Map, Value, json};
 use test_support::store::{Fate, FatedStore};
 use tower::{Layer, ServiceExt};
-use tower_agent::message::{Image, MediaSource, Part, Role, ToolCall};
+use tower_agent::message::{MediaSource, Part, Role, ToolCall};
 use tower_agent::{Agent, AgentRequest, BoxError, Resolution, Tool};
 use tower_agent_conversations::{
     Append, ClientCall, ClientInput, ClientMessage, ClientRole, ConversationKey, ConversationStore,
@@ -249,7 +249,7 @@ async fn a_client_speaks_for_itself_alone() {
 /// Returns the refusal of an image in a user's message of a thread, if it is refused.
 async fn image(threads: &Threads, key: ConversationKey, source: MediaSource) -> Option<Refusal> {
     let mut message = Plain::user("m1", "Look.");
-    message.parts.push(Image::new(source).into());
+    message.parts.push(Part::image(source));
     let messages = [message];
     let input = ClientInput::new("r1", &messages);
     threads.begin(key, input).await.err()
@@ -343,7 +343,7 @@ async fn a_function_chooses_the_urls_of_each_user() {
 async fn a_url_is_checked_in_notes_of_results_and_in_later_messages_too() {
     let cashier = Cashier::new([Turn::from_text("Hello.")]);
     let threads = Threads::default();
-    let inside = Part::image_url("http://printer.local/");
+    let inside = Part::image(MediaSource::url("http://printer.local/"));
 
     let mut calls = Plain::new("m1", Role::Assistant, "I look.");
     calls.calls = vec![("call_1".to_owned(), "camera".to_owned())];

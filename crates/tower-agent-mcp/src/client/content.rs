@@ -2,7 +2,7 @@
 
 use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 use serde_json::Value;
-use tower_agent::message::{Document, MediaSource};
+use tower_agent::message::{Media, MediaSource};
 use tower_agent::{Part, ToolResponse};
 
 /// Returns a result whose blocks that cannot be read are text, their JSON. `None` if it is no
@@ -66,8 +66,8 @@ fn error_response(value: Value) -> ToolResponse {
 pub(super) fn part(content: ContentBlock) -> Part {
     match content {
         ContentBlock::Text(text) => Part::from_text(text.text),
-        ContentBlock::Image(image) => Part::image_base64(image.mime_type, image.data),
-        ContentBlock::Audio(audio) => Part::audio_base64(audio.mime_type, audio.data),
+        ContentBlock::Image(image) => Part::image(MediaSource::base64(image.mime_type, image.data)),
+        ContentBlock::Audio(audio) => Part::audio(MediaSource::base64(audio.mime_type, audio.data)),
         ContentBlock::Resource(embedded) => resource(embedded.resource),
         // Its contents are not read: the model sees the address, and may have a tool to read it.
         ContentBlock::ResourceLink(link) => Part::from_text(link_text(&link)),
@@ -89,11 +89,11 @@ pub(super) fn resource(contents: ResourceContents) -> Part {
             let media_type = mime_type.unwrap_or_else(|| "application/octet-stream".to_owned());
             let kind = media_type.split('/').next().unwrap_or_default();
             match kind {
-                "image" => Part::image_base64(media_type, blob),
-                "audio" => Part::audio_base64(media_type, blob),
-                _ => Document::new(MediaSource::base64(media_type, blob))
-                    .with_name(uri)
-                    .into(),
+                "image" => Part::image(MediaSource::base64(media_type, blob)),
+                "audio" => Part::audio(MediaSource::base64(media_type, blob)),
+                _ => {
+                    Part::document(Media::new(MediaSource::base64(media_type, blob)).with_name(uri))
+                }
             }
         }
         other => Part::from(&serde_json::to_value(other).unwrap_or_default()),

@@ -63,12 +63,14 @@ fn message(message: SamplingMessage) -> Result<Message, ErrorData> {
         .into_iter()
         .map(|content| match content {
             SamplingMessageContentBlock::Text(text) => Ok(Part::from_text(text.text)),
-            SamplingMessageContentBlock::Image(image) => {
-                Ok(Part::image_base64(image.mime_type, image.data))
-            }
-            SamplingMessageContentBlock::Audio(audio) => {
-                Ok(Part::audio_base64(audio.mime_type, audio.data))
-            }
+            SamplingMessageContentBlock::Image(image) => Ok(Part::image(MediaSource::base64(
+                image.mime_type,
+                image.data,
+            ))),
+            SamplingMessageContentBlock::Audio(audio) => Ok(Part::audio(MediaSource::base64(
+                audio.mime_type,
+                audio.data,
+            ))),
             _ => Err(ErrorData::invalid_params(
                 "this client offers no tools in sampling",
                 None,

@@ -7,6 +7,7 @@ use rmcp::model::*;
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ServerHandler, ServiceExt};
 use serde_json::json;
+use tower_agent::message::MediaSource;
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Agent, AgentRequest, Effect, ErrorKind, Message, Part, Role as AgentRole};
 use tower_agent_mcp::client::{Lifecycle, LogLevel, LogMessage, McpClient, McpClientBuilder};
@@ -181,7 +182,10 @@ async fn resources_are_listed_in_all_pages_and_read_as_parts() {
         let poem = client.read_resource("shelf:///poem").await.unwrap();
         assert_eq!(poem, [Part::from_text("Roses are red.")]);
         let picture = client.read_resource("shelf:///picture").await.unwrap();
-        assert_eq!(picture, [Part::image_base64("image/png", "AAAA")]);
+        assert_eq!(
+            picture,
+            [Part::image(MediaSource::base64("image/png", "AAAA"))]
+        );
         let missing = client.read_resource("shelf:///prose").await.unwrap_err();
         // Since 2026-07-28 the protocol has no code of its own for it.
         let kind = match lifecycle {

@@ -2,7 +2,7 @@
 
 use rmcp::model::*;
 use serde_json::json;
-use tower_agent::message::{Document, MediaSource};
+use tower_agent::message::{Media, MediaSource};
 use tower_agent::{ErrorKind, Part};
 
 use crate::support::{LIFECYCLES, Server, ask, said};
@@ -41,14 +41,14 @@ async fn every_kind_of_content_becomes_a_part() {
     });
     let client = server.client().connect().await.unwrap();
     let response = ask(&client, "echo", json!({})).await.unwrap();
-    let paper = Document::new(MediaSource::base64("application/pdf", "JVBERi0="));
+    let paper = Media::new(MediaSource::base64("application/pdf", "JVBERi0="));
     let parts = [
         Part::from_text("words"),
-        Part::image_base64("image/png", "AAAA"),
-        Part::audio_base64("audio/wav", "BBBB"),
+        Part::image(MediaSource::base64("image/png", "AAAA")),
+        Part::audio(MediaSource::base64("audio/wav", "BBBB")),
         Part::from_text("a note"),
-        paper.with_name("file:///paper.pdf").into(),
-        Part::image_base64("image/png", "iVBO"),
+        Part::document(paper.with_name("file:///paper.pdf")),
+        Part::image(MediaSource::base64("image/png", "iVBO")),
         Part::from_text("[far](file:///far): Far away."),
     ];
     assert_eq!(response.parts(), parts);

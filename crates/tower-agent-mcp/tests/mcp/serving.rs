@@ -13,6 +13,7 @@ use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use rmcp::{ClientServiceExt, ServiceError};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tower_agent::message::MediaSource;
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Agent, AgentRequest, Effect, Error, ErrorKind, Interrupt, Json, Part, Request, Resolution,
@@ -123,9 +124,9 @@ async fn two_tools_with_one_name_are_not_served() {
 async fn responses_of_every_kind_arrive() {
     let parts = [
         Part::from_text("words"),
-        Part::image_base64("image/png", "AAAA"),
-        Part::audio_base64("audio/wav", "BBBB"),
-        Part::document_base64("application/pdf", "CCCC"),
+        Part::image(MediaSource::base64("image/png", "AAAA")),
+        Part::audio(MediaSource::base64("audio/wav", "BBBB")),
+        Part::document(MediaSource::base64("application/pdf", "CCCC")),
     ];
     let shown = parts.clone();
     let server = serve([

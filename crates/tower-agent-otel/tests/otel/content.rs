@@ -1,6 +1,7 @@
 //! Content: none by default, and what redaction lets through.
 
 use serde_json::{Value, json};
+use tower_agent::message::MediaSource;
 use tower_agent::{
     Action, Agent, AgentBuilder, AgentResponse, Error, ErrorKind, Message, Settings, Tool,
 };
@@ -191,8 +192,8 @@ async fn bytes_of_media_are_left_out() {
         .build()
         .unwrap();
     let parts = [
-        Part::image_base64("image/png", "bWVvdw=="),
-        Part::image_url("https://example.com/cat.png"),
+        Part::image(MediaSource::base64("image/png", "bWVvdw==")),
+        Part::image(MediaSource::url("https://example.com/cat.png")),
     ];
     let messages = Messages::from_iter([Message::new(Role::User, parts)]);
     agent.run(messages).await.unwrap();

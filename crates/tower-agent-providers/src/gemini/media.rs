@@ -1,22 +1,12 @@
-use tower_agent::message::{Audio, Document, Image, MediaSource, Part, ProviderData};
+use tower_agent::message::{Media, MediaSource, Part, ProviderData};
 
 /// Returns an image, audio, or else a document that the model made.
 pub(super) fn media(kind: &str, source: MediaSource, provider: ProviderData) -> Part {
+    let mut media = Media::new(source);
+    media.provider = provider;
     match kind {
-        "image" => {
-            let mut image = Image::new(source);
-            image.provider = provider;
-            image.into()
-        }
-        "audio" => {
-            let mut audio = Audio::new(source);
-            audio.provider = provider;
-            audio.into()
-        }
-        _ => {
-            let mut document = Document::new(source);
-            document.provider = provider;
-            document.into()
-        }
+        "image" => Part::image(media),
+        "audio" => Part::audio(media),
+        _ => Part::document(media),
     }
 }

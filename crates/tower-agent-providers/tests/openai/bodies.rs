@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 use tower_agent::callback::before_model;
-use tower_agent::message::{ProviderData, ToolCall, ToolResult};
+use tower_agent::message::{MediaSource, ProviderData, ToolCall, ToolResult};
 use tower_agent::model::ModelService;
 use tower_agent::{
     Agent, AgentRequest, Message, ModelRequest, Part, Request, Role, Settings, Tool, ToolResponse,
@@ -33,7 +33,7 @@ fn asks(id: &str, name: &str, arguments: &str) -> Reply {
 }
 
 fn tools() -> [Tool; 2] {
-    let picture = Part::image_url("https://example.com/cat.png");
+    let picture = Part::image(MediaSource::url("https://example.com/cat.png"));
     let shown = ToolResponse::new("a cat").with_parts([Part::from_text("a cat"), picture]);
     [
         Tool::function("look", "Looks.", move |_: Value| shown.clone()),
@@ -131,7 +131,7 @@ fn provider() -> impl Strategy<Value = ProviderData> {
 fn plain_part() -> impl Strategy<Value = Part> {
     prop_oneof![
         4 => "[a-z\"\\\\\n\u{1f980}]{0,6}".prop_map(Part::from_text),
-        1 => Just(Part::image_url("https://example.com/cat.png")),
+        1 => Just(Part::image(MediaSource::url("https://example.com/cat.png"))),
         1 => ("[a-z]{0,3}", provider()).prop_map(|(text, provider)| {
             let Part::Text(mut part) = Part::from_text(text) else { unreachable!() };
             part.provider = provider;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tower_agent::message::{Document, MediaSource, ProviderData, ToolCall, ToolResult};
+use tower_agent::message::{Media, MediaSource, ProviderData, ToolCall, ToolResult};
 use tower_agent::model::{
     CacheRetention, PromptCache, ReasoningEffort, ResponseFormat, ToolChoice,
 };
@@ -119,8 +119,8 @@ async fn arguments_that_are_no_json_go_back_as_they_came() {
 #[tokio::test]
 async fn pictures() {
     let user = Message::user("What is this?")
-        .with_part(Part::image_url("https://example.com/cat.png"))
-        .with_part(Part::image_base64("image/png", "iVBORw0="));
+        .with_part(Part::image(MediaSource::url("https://example.com/cat.png")))
+        .with_part(Part::image(MediaSource::base64("image/png", "iVBORw0=")));
     let expected = json!([{ "role": "user", "content": [
         { "type": "text", "text": "What is this?" },
         { "type": "image_url", "image_url": { "url": "https://example.com/cat.png" } },
@@ -133,7 +133,7 @@ async fn pictures() {
 async fn pictures_of_tools_follow_the_results_of_the_turn() {
     let one = ToolCall::new("call_1", "camera", json!({}));
     let two = ToolCall::new("call_2", "clock", json!({}));
-    let picture = Part::image_url("https://example.com/cat.png");
+    let picture = Part::image(MediaSource::url("https://example.com/cat.png"));
     let messages = sent_messages([
         Message::new(Role::Assistant, [one.clone().into(), two.clone().into()]),
         Message::tool(ToolResult::new(&one, [Part::from_text("a cat"), picture])),
@@ -163,11 +163,17 @@ async fn pictures_of_tools_follow_the_results_of_the_turn() {
 async fn audio_and_documents() {
     let report = MediaSource::base64("application/pdf", "JVBERi0=");
     let user = Message::user("Compare.")
-        .with_part(Part::audio_base64("audio/wav", "UklGRg=="))
-        .with_part(Part::audio_base64("audio/MPEG; rate=44100", "SUQz"))
-        .with_part(Document::new(report).with_name("report.pdf").into())
-        .with_part(Part::document_base64("application/pdf", "JVBERi0="))
-        .with_part(Part::document_file("file-1"));
+        .with_part(Part::audio(MediaSource::base64("audio/wav", "UklGRg==")))
+        .with_part(Part::audio(MediaSource::base64(
+            "audio/MPEG; rate=44100",
+            "SUQz",
+        )))
+        .with_part(Part::document(Media::new(report).with_name("report.pdf")))
+        .with_part(Part::document(MediaSource::base64(
+            "application/pdf",
+            "JVBERi0=",
+        )))
+        .with_part(Part::document(MediaSource::file("file-1")));
     let pdf = "data:application/pdf;base64,JVBERi0=";
     let expected = json!([{ "role": "user", "content": [
         { "type": "text", "text": "Compare." },
@@ -184,12 +190,21 @@ async fn audio_and_documents() {
 async fn media_that_the_protocol_cannot_carry_is_an_error_that_names_it() {
     let read = ToolCall::new("call_1", "read", json!({}));
     let parts = [
-        (Part::image_file("file-1"), "image by file id"),
-        (Part::audio_url("https://example.com/a.wav"), "audio by URL"),
-        (Part::audio_file("file-1"), "audio by URL or file id"),
-        (Part::audio_base64("audio/ogg", "T2dn"), "`audio/ogg`"),
+        (Part::image(MediaSource::file("file-1")), "image by file id"),
         (
-            Part::document_url("https://example.com/a.pdf"),
+            Part::audio(MediaSource::url("https://example.com/a.wav")),
+            "audio by URL",
+        ),
+        (
+            Part::audio(MediaSource::file("file-1")),
+            "audio by URL or file id",
+        ),
+        (
+            Part::audio(MediaSource::base64("audio/ogg", "T2dn")),
+            "`audio/ogg`",
+        ),
+        (
+            Part::document(MediaSource::url("https://example.com/a.pdf")),
             "document by URL",
         ),
     ];
@@ -219,7 +234,10 @@ async fn documents_of_tools_follow_the_results_of_the_turn() {
     let read = ToolCall::new("call_1", "read", json!({}));
     let messages = sent_messages([
         Message::new(Role::Assistant, [read.clone().into()]),
-        Message::tool(ToolResult::new(&read, [Part::document_file("file-1")])),
+        Message::tool(ToolResult::new(
+            &read,
+            [Part::document(MediaSource::file("file-1"))],
+        )),
     ])
     .await;
     assert_eq!(messages[1]["content"], "");

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use test_support::process::is_installed;
-use tower_agent::message::{Audio, Document, Image, MediaSource, ToolResult};
+use tower_agent::message::{Media, MediaSource, ToolResult};
 use tower_agent::model::{
     CacheRetention, PromptCache, ReasoningEffort, ResponseFormat, ServerTool, ToolChoice,
 };
@@ -109,16 +109,16 @@ fn schema(is_recursive: bool) -> ResponseFormat {
 
 /// The conversations: a question, one with media, and a tool run with `answer`.
 fn conversations(answer: &Message) -> Vec<Vec<Message>> {
-    let image = Image::new(MediaSource::base64("image/png", "iVBORw0KGgo="));
-    let linked = Image::new(MediaSource::url("https://example.com/a.png"));
-    let document = Document::new(MediaSource::base64("application/pdf", "JVBERi0="));
-    let audio = Audio::new(MediaSource::base64("audio/wav", "UklGRg=="));
+    let image = Media::new(MediaSource::base64("image/png", "iVBORw0KGgo="));
+    let linked = Media::new(MediaSource::url("https://example.com/a.png"));
+    let document = Media::new(MediaSource::base64("application/pdf", "JVBERi0="));
+    let audio = Media::new(MediaSource::base64("audio/wav", "UklGRg=="));
     let shows = |media: Part| {
         let parts = [Part::from_text("What is this?"), media];
         vec![Message::new(Role::User, parts)]
     };
     let results = answer.tool_calls().map(|call| {
-        let seen = Part::Image(Image::new(MediaSource::base64("image/png", "iVBORw0KGgo=")).into());
+        let seen = Part::image(MediaSource::base64("image/png", "iVBORw0KGgo="));
         Part::ToolResult(ToolResult::new(call, [Part::from_text("sunny"), seen]))
     });
     let results = Message::new(Role::Tool, results);
@@ -131,10 +131,10 @@ fn conversations(answer: &Message) -> Vec<Vec<Message>> {
     ];
     vec![
         vec![Message::user("Hello.")],
-        shows(Part::Image(image.into())),
-        shows(Part::Image(linked.into())),
-        shows(Part::Document(document.into())),
-        shows(Part::Audio(audio.into())),
+        shows(Part::image(image)),
+        shows(Part::image(linked)),
+        shows(Part::document(document)),
+        shows(Part::audio(audio)),
         run,
     ]
 }

@@ -10,7 +10,7 @@ use claude_api::messages::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use tower_agent::message::{Reasoning, ToolCall, ToolResult};
+use tower_agent::message::{MediaSource, Reasoning, ToolCall, ToolResult};
 use tower_agent::model::{
     CacheRetention, PromptCache, ReasoningEffort, ResponseFormat, ToolChoice as Choice,
 };
@@ -47,16 +47,19 @@ fn tools() -> Arc<Vec<Arc<ToolDeclaration>>> {
 /// A conversation with all that the three protocols can carry.
 fn conversation(answer: Message) -> Vec<Message> {
     let asked = Message::user("Where is this?")
-        .with_part(Part::image_base64("image/png", PIXEL))
-        .with_part(Part::image_url("https://example.com/a.png"))
-        .with_part(Part::document_base64("application/pdf", "JVBERi0xLjQK"));
+        .with_part(Part::image(MediaSource::base64("image/png", PIXEL)))
+        .with_part(Part::image(MediaSource::url("https://example.com/a.png")))
+        .with_part(Part::document(MediaSource::base64(
+            "application/pdf",
+            "JVBERi0xLjQK",
+        )));
     let calls: Vec<_> = answer.tool_calls().cloned().collect();
     let foreign = ToolCall::new("functions.weather:0", "weather", json!({ "city": "Oslo" }));
     let mut messages = vec![Message::system("Be kind."), asked, answer];
     for call in &calls {
         let parts = [
             Part::from_text("rain"),
-            Part::image_base64("image/png", PIXEL),
+            Part::image(MediaSource::base64("image/png", PIXEL)),
         ];
         messages.push(Message::tool(ToolResult::new(call, parts)));
     }
@@ -153,7 +156,9 @@ async fn chat_completions() {
     ];
     let answer = Message::new(Role::Assistant, calls.map(Part::ToolCall));
     let mut messages = conversation(answer);
-    messages.push(Message::user("Hear.").with_part(Part::audio_base64("audio/wav", "UklGRg==")));
+    messages.push(
+        Message::user("Hear.").with_part(Part::audio(MediaSource::base64("audio/wav", "UklGRg=="))),
+    );
     let mut settings = settings();
     settings.temperature = Some(0.5);
     settings.top_p = Some(0.25);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 use tower_agent::callback::{before_agent, before_model};
 use tower_agent::error::ResolutionOutcome;
+use tower_agent::message::MediaSource;
 use tower_agent::{Action, Agent, Interrupt, ModelRequest, Part, Request, Role, Tool, ToolRequest};
 use tower_agent_agui::{
     AgUi, Content, ContentPart, Context, Conversation, Event, EventKind, Message, PartSource,
@@ -71,8 +72,8 @@ fn a_multimodal_message_reaches_the_model() {
     let request = asked(RunAgentInput::new("t", "r", [message]));
     let expected = [
         Part::from_text("What is this?"),
-        Part::image_base64("image/png", "QQ=="),
-        Part::image_url("https://example.com/a.png"),
+        Part::image(MediaSource::base64("image/png", "QQ==")),
+        Part::image(MediaSource::url("https://example.com/a.png")),
     ];
     assert_eq!(request.messages()[0].parts(), expected);
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tower_agent::message::{Messages, ProviderData, ToolCall};
+use tower_agent::message::{MediaSource, Messages, ProviderData, ToolCall};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Tool,
 };
@@ -149,7 +149,7 @@ fn agent(run: usize, script: &[Vec<Piece>], asked: &Asked) -> Agent {
         Tool::function("draw", "", |_: Value| {
             tower_agent::ToolResponse::new("here").with_parts([
                 Part::from_text("here"),
-                Part::image_base64("image/png", "QQ=="),
+                Part::image(MediaSource::base64("image/png", "QQ==")),
             ])
         }),
     ];

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tower_agent::callback::{after_model, before_model, before_model_async, on_model_error};
+use tower_agent::message::MediaSource;
 use tower_agent::stream::EventKind as Told;
 use tower_agent::{
     Action, Agent, AgentBuilder, Error, ErrorKind, ModelRequest, ModelResponse, Part, Recovery,
@@ -179,7 +180,7 @@ fn a_result_may_have_pictures() {
     let draw = Tool::function("draw", "Draws.", |_: Value| {
         ToolResponse::new("drawn").with_parts([
             Part::from_text("Here:"),
-            Part::image_base64("image/png", "QQ=="),
+            Part::image(MediaSource::base64("image/png", "QQ==")),
         ])
     });
     let sent = served(

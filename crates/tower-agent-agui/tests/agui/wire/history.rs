@@ -1,9 +1,7 @@
 //! The front end's messages as ours, and back.
 
 use serde_json::json;
-use tower_agent::message::{
-    Audio, Document, MediaSource, Messages, ProviderData, ToolCall, ToolResult,
-};
+use tower_agent::message::{Media, MediaSource, Messages, ProviderData, ToolCall, ToolResult};
 use tower_agent::{Part, Role};
 use tower_agent_agui::{
     ContentPart, MediaPart, Message, MessageKind, PartSource, ToolCall as Asked, conversation,
@@ -99,12 +97,10 @@ fn parts_become_parts() {
     )]);
     let parts = [
         Part::from_text("What is this?"),
-        Part::image_url("u"),
-        Part::image_base64("image/png", "QQ=="),
-        Audio::new(MediaSource::url("a").with_media_type("audio/wav")).into(),
-        Document::new(MediaSource::url("d"))
-            .with_name("report.pdf")
-            .into(),
+        Part::image(MediaSource::url("u")),
+        Part::image(MediaSource::base64("image/png", "QQ==")),
+        Part::audio(MediaSource::url("a").with_media_type("audio/wav")),
+        Part::document(Media::new(MediaSource::url("d")).with_name("report.pdf")),
     ];
     assert_eq!(read[0].parts(), parts);
 }
@@ -259,13 +255,11 @@ fn our_history_comes_back_as_it_was() {
     let history = Messages::from([
         tower_agent::Message::system("Be brief."),
         tower_agent::Message::user("Hello")
-            .with_part(Part::image_url("u"))
-            .with_part(Part::audio_base64("audio/wav", "QQ=="))
-            .with_part(
-                Document::new(MediaSource::url("d"))
-                    .with_name("report.pdf")
-                    .into(),
-            ),
+            .with_part(Part::image(MediaSource::url("u")))
+            .with_part(Part::audio(MediaSource::base64("audio/wav", "QQ==")))
+            .with_part(Part::document(
+                Media::new(MediaSource::url("d")).with_name("report.pdf"),
+            )),
         tower_agent::Message::new(
             Role::Assistant,
             [thought, Part::from_text("Let me see."), call.clone().into()],
@@ -273,7 +267,7 @@ fn our_history_comes_back_as_it_was() {
         tower_agent::Message::tool(ToolResult::new(&call, [Part::from_text("no")]).failed()),
         tower_agent::Message::tool(ToolResult::new(
             &call,
-            [Part::image_base64("image/png", "Q")],
+            [Part::image(MediaSource::base64("image/png", "Q"))],
         )),
         tower_agent::Message::assistant("3"),
     ]);

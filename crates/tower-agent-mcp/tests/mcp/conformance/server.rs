@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use tower::service_fn;
-use tower_agent::message::{Document, MediaSource};
+use tower_agent::message::{Media, MediaSource};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
     Error, ErrorKind, Interrupt, Part, Request, Resolution, Tool, ToolRequest, ToolResponse,
@@ -18,10 +18,10 @@ const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
 
 pub(super) fn server() -> Result<McpServer, ServerBuildError> {
-    let image = || Part::image_base64("image/png", PNG);
+    let image = || Part::image(MediaSource::base64("image/png", PNG));
     let note = |name| {
         let source = MediaSource::base64("text/plain", "QSBub3RlLg==");
-        Part::from(Document::new(source).with_name(name))
+        Part::document(Media::new(source).with_name(name))
     };
     let mixed = [
         Part::from_text("Mixed."),
@@ -37,7 +37,7 @@ pub(super) fn server() -> Result<McpServer, ServerBuildError> {
         .tool(says("test_image_content", [image()]))
         .tool(says(
             "test_audio_content",
-            [Part::audio_base64("audio/wav", WAV)],
+            [Part::audio(MediaSource::base64("audio/wav", WAV))],
         ))
         .tool(says(
             "test_embedded_resource",

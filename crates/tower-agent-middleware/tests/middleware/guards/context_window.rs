@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use test_support::property::{cases, sample};
 use tower::{Layer, ServiceExt};
 use tower_agent::callback::{Bundle, before_model};
-use tower_agent::message::{Messages, ToolCall, ToolResult};
+use tower_agent::message::{MediaSource, Messages, ToolCall, ToolResult};
 use tower_agent::{
     Agent, AgentRequest, Callbacks, Error, ErrorKind, Message, ModelRequest, ModelResponse, Part,
     Request, Resolution, Role, Tool,
@@ -177,7 +177,9 @@ async fn old_results_are_cleared_before_messages_are_left_out() {
         let Some(Part::ToolResult(result)) = messages[2].parts_mut().first_mut() else {
             panic!()
         };
-        result.parts.push(Part::image_base64("image/png", "AAAA"));
+        result
+            .parts
+            .push(Part::image(MediaSource::base64("image/png", "AAAA")));
     };
     let mut pictured = messages.clone();
     with_image(&mut pictured);

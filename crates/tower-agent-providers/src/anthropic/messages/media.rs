@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::data::invalid;
 use crate::protocol::unsupported;
 use tower_agent::error::Result;
-use tower_agent::message::{Document, Image, MediaSource};
+use tower_agent::message::{Media, MediaSource};
 
 /// The source of an image or a document in the protocol's format.
 #[derive(Serialize)]
@@ -28,14 +28,14 @@ pub(super) enum BlockSource<'a> {
 }
 
 impl<'a> BlockSource<'a> {
-    pub(super) fn of_image(image: &'a Image) -> Result<Self> {
+    pub(super) fn of_image(image: &'a Media) -> Result<Self> {
         match &image.source {
             MediaSource::Base64 { media_type, data } => Ok(Self::Base64 { media_type, data }),
             other => Self::elsewhere(other, "image"),
         }
     }
 
-    pub(super) fn of_document(document: &'a Document) -> Result<Self> {
+    pub(super) fn of_document(document: &'a Media) -> Result<Self> {
         let MediaSource::Base64 { media_type, data } = &document.source else {
             return Self::elsewhere(&document.source, "document");
         };

@@ -6,7 +6,7 @@ use super::provider::{CALL_IDS, PROVIDER, added};
 use crate::json::{self, Object};
 use crate::protocol::{tool_name, unsupported};
 use tower_agent::error::Result;
-use tower_agent::message::{Document, Part, Reasoning, Text, ToolCall, ToolResult};
+use tower_agent::message::{Media, Part, Reasoning, Text, ToolCall, ToolResult};
 
 type AddedFields<'a> = Option<&'a Map<String, Value>>;
 
@@ -97,7 +97,7 @@ fn reasoning(part: &Reasoning, out: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-fn document(part: &Document, out: &mut Vec<u8>) -> Result<()> {
+fn document(part: &Media, out: &mut Vec<u8>) -> Result<()> {
     let media = ConverseMedia::new(&part.source, DOCUMENTS)?;
     let fields = added(&part.provider);
     block("document", out, |out| {

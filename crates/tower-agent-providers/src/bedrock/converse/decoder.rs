@@ -13,7 +13,7 @@ use super::response::{
 };
 use crate::json;
 use crate::protocol::{BegunCalls, Decoder, Event, Fault, Progress, ending};
-use tower_agent::message::{Image, MediaSource, Metadata, Part, ProviderData, Usage};
+use tower_agent::message::{MediaSource, Metadata, Part, ProviderData, Usage};
 use tower_agent::model::{ModelRequest, ModelResponse};
 use tower_agent::stream::{Delta, Piece, Streamed};
 
@@ -197,7 +197,7 @@ impl ConverseDecoder {
             out.push(Piece::ReasoningEnd(data(fields)));
         } else if let Some(image) = block.image.filter(|image| !image.source.bytes.is_empty()) {
             let source = MediaSource::base64(image_type(&image.format), image.source.bytes);
-            out.push(Part::from(Image::new(source)).into());
+            out.push(Part::image(source).into());
         } else if let Some(tool_use) = block.tool_use.filter(|call| call.r#type.is_none()) {
             let input = tool_use.input.as_ref().map(|input| input.get().to_owned());
             let call = self.call(tool_use, out)?;
@@ -383,7 +383,7 @@ impl ConverseDecoder {
                 let block = with_input(block, input);
                 let image = block.get("image").and_then(image);
                 out.push(match image {
-                    Some(image) => Part::from(image).into(),
+                    Some(source) => Part::image(source).into(),
                     None => Part::Provider(data(block)).into(),
                 });
             }
@@ -392,11 +392,10 @@ impl ConverseDecoder {
 }
 
 /// Returns the image in a block, if it has the bytes of one.
-fn image(block: &Value) -> Option<Image> {
+fn image(block: &Value) -> Option<MediaSource> {
     let format = block["format"].as_str()?;
     let bytes = block["source"]["bytes"].as_str()?;
-    let source = MediaSource::base64(image_type(format), bytes);
-    Some(Image::new(source))
+    Some(MediaSource::base64(image_type(format), bytes))
 }
 
 /// Returns a block with the arguments that came in fragments.

@@ -6,10 +6,10 @@ use super::provider::added;
 use crate::json::Object;
 use crate::protocol::unsupported;
 use tower_agent::error::Result;
-use tower_agent::message::{Audio, Document, Image, MediaSource, Part};
+use tower_agent::message::{Media, MediaSource, Part};
 
 /// An image, audio or a document in the protocol's format.
-pub(super) struct Media<'a> {
+pub(super) struct ChatMedia<'a> {
     kind: MediaKind<'a>,
     more: Option<&'a Map<String, Value>>,
 }
@@ -41,7 +41,7 @@ struct ChatFile<'a> {
     file_id: Option<&'a str>,
 }
 
-impl<'a> Media<'a> {
+impl<'a> ChatMedia<'a> {
     /// Returns the media of a part, or nothing for other parts.
     pub(super) fn of(part: &'a Part) -> Result<Option<Self>> {
         let (kind, provider) = match part {
@@ -76,7 +76,7 @@ impl<'a> Media<'a> {
     }
 }
 
-fn image(image: &Image) -> Result<MediaKind<'_>> {
+fn image(image: &Media) -> Result<MediaKind<'_>> {
     let url = match &image.source {
         MediaSource::Url { url, .. } => MediaUrl::At(url),
         MediaSource::Base64 { media_type, data } => MediaUrl::Data { media_type, data },
@@ -88,7 +88,7 @@ fn image(image: &Image) -> Result<MediaKind<'_>> {
     Ok(MediaKind::Image(ImageUrl { url }))
 }
 
-fn audio(audio: &Audio) -> Result<MediaKind<'_>> {
+fn audio(audio: &Media) -> Result<MediaKind<'_>> {
     let MediaSource::Base64 { media_type, data } = &audio.source else {
         return Err(unsupported("audio by URL or file id: send base64"));
     };
@@ -96,7 +96,7 @@ fn audio(audio: &Audio) -> Result<MediaKind<'_>> {
     Ok(MediaKind::Audio(InputAudio { data, format }))
 }
 
-fn document(document: &Document) -> Result<MediaKind<'_>> {
+fn document(document: &Media) -> Result<MediaKind<'_>> {
     let name = document.name.as_deref();
     Ok(MediaKind::File(match &document.source {
         MediaSource::Base64 { media_type, data } => ChatFile {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::details::Details;
 use super::dialect::{Dialect, ReasoningField};
-use super::media::Media;
+use super::media::ChatMedia;
 use super::own_media::is_own_media;
 use super::provider::{ABOUT, CALL_IDS, FIELD, PROVIDER, REASONING_DETAILS, added};
 use crate::json::{self, Items, Object, write};
@@ -314,7 +314,7 @@ fn content(part: &Part, out: &mut Vec<u8>) -> Result<()> {
         Part::Text(text) => text_part(&text.text, added(&text.provider), out),
         Part::Reasoning(reasoning) => thinking_part(&reasoning.text, out),
         Part::Provider(data) => write(out, data.get(PROVIDER)),
-        part => match Media::of(part)? {
+        part => match ChatMedia::of(part)? {
             Some(media) => media.write(out),
             None => Err(unsupported("part of a message")),
         },
@@ -328,7 +328,7 @@ fn content(part: &Part, out: &mut Vec<u8>) -> Result<()> {
 fn check(index: usize, message: &Message) -> Result<bool> {
     let mut has_media = false;
     for (number, part) in message.parts().iter().enumerate() {
-        match Media::of(part) {
+        match ChatMedia::of(part) {
             Ok(media) => has_media |= media.is_some(),
             // Media that the model has made has a place of its own.
             Err(_) if message.role() == Role::Assistant && is_own_media(part) => has_media = true,
@@ -340,7 +340,7 @@ fn check(index: usize, message: &Message) -> Result<bool> {
             continue;
         };
         for (inner, part) in result.parts.iter().enumerate() {
-            Media::of(part).map_err(|error| {
+            ChatMedia::of(part).map_err(|error| {
                 let path = format_args!("messages[{index}].parts[{number}].parts[{inner}]");
                 at(path, error)
             })?;

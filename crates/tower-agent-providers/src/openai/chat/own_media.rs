@@ -1,7 +1,7 @@
 use serde_json::{Map, Value};
 
 use super::provider::{PROVIDER, own};
-use tower_agent::message::{Audio, Image, MediaSource, Part, ProviderData};
+use tower_agent::message::{Media, MediaSource, Part, ProviderData};
 use tower_agent::model::Settings;
 
 /// The images and the audio that the model makes. They are marked as its own.
@@ -29,9 +29,9 @@ impl OwnMedia {
         for image in message["images"].as_array().into_iter().flatten() {
             let url = &image["image_url"];
             if let Some(url) = url["url"].as_str().or(url.as_str()) {
-                let mut image = Image::new(source(url));
+                let mut image = Media::new(source(url));
                 image.provider = own(None, None);
-                self.images.push(Part::Image(image.into()));
+                self.images.push(Part::image(image));
             }
         }
     }
@@ -58,9 +58,9 @@ impl OwnMedia {
         for data in std::mem::take(&mut self.audio) {
             let mut provider = ProviderData::default();
             provider.set(PROVIDER, Value::Object(self.audio_fields.clone()));
-            let mut audio = Audio::new(MediaSource::base64(self.audio_type, data));
+            let mut audio = Media::new(MediaSource::base64(self.audio_type, data));
             audio.provider = provider;
-            parts.push(Part::Audio(audio.into()));
+            parts.push(Part::audio(audio));
         }
         parts
     }

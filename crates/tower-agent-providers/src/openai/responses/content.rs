@@ -5,7 +5,7 @@ use super::provider::{PROVIDER, added};
 use crate::json::{self, Object, write};
 use crate::protocol::unsupported;
 use tower_agent::error::Result;
-use tower_agent::message::{Audio, Document, Image, MediaSource, Part, ProviderData};
+use tower_agent::message::{Media, MediaSource, Part, ProviderData};
 
 /// Writes what a message says to the model: a string if it is one plain text, otherwise a list.
 pub(super) fn content(parts: &[&Part], out: &mut Vec<u8>) -> Result<()> {
@@ -48,7 +48,7 @@ fn typed<'a>(kind: &str, provider: &'a ProviderData, out: &'a mut Vec<u8>) -> Re
     Ok(json)
 }
 
-fn input_image(image: &Image, out: &mut Vec<u8>) -> Result<()> {
+fn input_image(image: &Media, out: &mut Vec<u8>) -> Result<()> {
     let mut json = typed("input_image", &image.provider, out)?;
     match &image.source {
         MediaSource::Url { url, .. } => json.field("image_url", url)?,
@@ -61,7 +61,7 @@ fn input_image(image: &Image, out: &mut Vec<u8>) -> Result<()> {
     json.end_with_nulls()
 }
 
-fn input_audio(audio: &Audio, out: &mut Vec<u8>) -> Result<()> {
+fn input_audio(audio: &Media, out: &mut Vec<u8>) -> Result<()> {
     let MediaSource::Base64 { media_type, data } = &audio.source else {
         return Err(unsupported("audio by URL or file id: send base64"));
     };
@@ -76,7 +76,7 @@ fn input_audio(audio: &Audio, out: &mut Vec<u8>) -> Result<()> {
     json.end_with_nulls()
 }
 
-fn input_file(document: &Document, out: &mut Vec<u8>) -> Result<()> {
+fn input_file(document: &Media, out: &mut Vec<u8>) -> Result<()> {
     let mut json = typed("input_file", &document.provider, out)?;
     let name = document.name.as_deref();
     match &document.source {

@@ -2,7 +2,7 @@
 
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
-use tower_agent::message::Part;
+use tower_agent::message::{MediaSource, Part};
 use tower_agent_providers::anthropic::Messages;
 
 use crate::answer::{Answer, Bit, End};
@@ -244,6 +244,6 @@ impl Column for AnthropicColumn {
     }
 
     fn unsupported_part() -> Part {
-        Part::audio_base64("audio/wav", "UklGRg==")
+        Part::audio(MediaSource::base64("audio/wav", "UklGRg=="))
     }
 }

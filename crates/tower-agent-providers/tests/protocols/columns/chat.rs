@@ -1,7 +1,7 @@
 //! Chat completions.
 
 use serde_json::{Value, json};
-use tower_agent::message::{Audio, MediaSource, Part};
+use tower_agent::message::{MediaSource, Part};
 use tower_agent_providers::openai::Chat;
 
 use crate::answer::{Answer, Bit, End};
@@ -211,6 +211,6 @@ impl Column for ChatColumn {
     }
 
     fn unsupported_part() -> Part {
-        Part::from(Audio::new(MediaSource::url("https://example.com/a.wav")))
+        Part::audio(MediaSource::url("https://example.com/a.wav"))
     }
 }

@@ -6,7 +6,7 @@
 mod protocol;
 
 use serde_json::{Value, json};
-use tower_agent::message::{Image, MediaSource, Part, Usage};
+use tower_agent::message::{MediaSource, Part, Usage};
 
 use self::protocol::Chat;
 use crate::answer::{Answer, Bit, End};
@@ -215,6 +215,6 @@ impl Column for CohereColumn {
     }
 
     fn unsupported_part() -> Part {
-        Part::from(Image::new(MediaSource::url("https://example.com/a.png")))
+        Part::image(MediaSource::url("https://example.com/a.png"))
     }
 }

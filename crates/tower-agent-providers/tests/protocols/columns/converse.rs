@@ -1,7 +1,7 @@
 //! Bedrock's Converse.
 
 use serde_json::{Value, json};
-use tower_agent::message::{Image, MediaSource, Part, Usage};
+use tower_agent::message::{MediaSource, Part, Usage};
 use tower_agent_providers::bedrock::Converse;
 
 use crate::answer::{Answer, Bit, End};
@@ -225,6 +225,6 @@ impl Column for ConverseColumn {
     }
 
     fn unsupported_part() -> Part {
-        Image::new(MediaSource::url("https://a.example/b.png")).into()
+        Part::image(MediaSource::url("https://a.example/b.png"))
     }
 }

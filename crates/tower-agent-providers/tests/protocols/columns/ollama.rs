@@ -1,7 +1,7 @@
 //! Ollama's `/api/chat`.
 
 use serde_json::{Value, json};
-use tower_agent::message::{Audio, MediaSource, Part, Usage};
+use tower_agent::message::{MediaSource, Part, Usage};
 use tower_agent_providers::ollama::Chat;
 
 use crate::answer::{Answer, Bit, End};
@@ -207,6 +207,6 @@ impl Column for OllamaColumn {
     }
 
     fn unsupported_part() -> Part {
-        Part::from(Audio::new(MediaSource::base64("audio/wav", "UklG")))
+        Part::audio(MediaSource::base64("audio/wav", "UklG"))
     }
 }

@@ -1,7 +1,7 @@
 //! OpenAI Responses and Open Responses.
 
 use serde_json::{Value, json};
-use tower_agent::message::{Audio, MediaSource, Part};
+use tower_agent::message::{MediaSource, Part};
 use tower_agent_providers::openai::Responses;
 
 use crate::answer::{Answer, Bit, End};
@@ -264,6 +264,6 @@ impl Column for ResponsesColumn {
     }
 
     fn unsupported_part() -> Part {
-        Part::from(Audio::new(MediaSource::url("https://example.com/a.wav")))
+        Part::audio(MediaSource::url("https://example.com/a.wav"))
     }
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tower_agent::message::{Document, MediaSource, ProviderData, Reasoning, ToolCall, ToolResult};
+use tower_agent::message::{Media, MediaSource, ProviderData, Reasoning, ToolCall, ToolResult};
 use tower_agent::model::{FinishReason, ReasoningEffort, ResponseFormat, ToolChoice};
 use tower_agent::stream::Delta;
 use tower_agent::tool::ToolDeclaration;
@@ -242,15 +242,21 @@ async fn settings_that_the_protocol_lacks_are_errors() {
         let message = refused(with(change)).await;
         assert!(message.contains(word), "{message}");
     }
-    let document = Document::new(MediaSource::base64("application/pdf", "JVBE"));
+    let document = Media::new(MediaSource::base64("application/pdf", "JVBE"));
     for (part, word) in [
         (
-            Part::image_url("https://example.com/cat.png"),
+            Part::image(MediaSource::url("https://example.com/cat.png")),
             "image by URL",
         ),
-        (Part::image_file("file_1"), "image by URL or file id"),
-        (Part::audio_base64("audio/wav", "UklG"), "audio"),
-        (document.into(), "document"),
+        (
+            Part::image(MediaSource::file("file_1")),
+            "image by URL or file id",
+        ),
+        (
+            Part::audio(MediaSource::base64("audio/wav", "UklG")),
+            "audio",
+        ),
+        (Part::document(document), "document"),
     ] {
         let result = ToolResult::new(&ToolCall::new("a", "look", json!({})), [part.clone()]);
         for (message, place) in [
@@ -290,7 +296,7 @@ async fn every_kind_of_message() {
     thought.provider.set("ollama", json!({}));
     let first = ToolCall::new("a", "look", json!({ "at": 1 }));
     let second = ToolCall::new("b", "look", json!({}));
-    let image = Part::image_base64("image/png", "iVBO");
+    let image = Part::image(MediaSource::base64("image/png", "iVBO"));
     let said = [
         Part::Reasoning(thought),
         Part::reasoning("Of another provider."),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tower_agent::message::{Audio, Document, Image, MediaSource};
+use tower_agent::message::MediaSource;
 use tower_agent::model::{
     CacheRetention, PromptCache, ReasoningEffort, ResponseFormat, ServerTool, ToolChoice,
 };
@@ -101,20 +101,16 @@ fn media() -> [(&'static str, Part); 5] {
     let data = |media_type: &str| MediaSource::base64(media_type, "AAAA");
     let url = MediaSource::url("https://a.example/b").with_media_type("image/png");
     [
-        ("image: data", Image::new(data("image/png")).into()),
-        ("image: URL", Image::new(url).into()),
-        ("audio: data", Audio::new(data("audio/wav")).into()),
-        (
-            "document: data",
-            Document::new(data("application/pdf")).into(),
-        ),
+        ("image: data", Part::image(data("image/png"))),
+        ("image: URL", Part::image(url)),
+        ("audio: data", Part::audio(data("audio/wav"))),
+        ("document: data", Part::document(data("application/pdf"))),
         (
             "document: file id",
-            Document::new(MediaSource::File {
+            Part::document(MediaSource::File {
                 id: "file_1".into(),
                 media_type: Some("application/pdf".into()),
-            })
-            .into(),
+            }),
         ),
     ]
 }

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tower_agent::message::{
-    Audio, Document, Image, MediaSource, ProviderData, Text, ToolCall, ToolResult,
-};
+use tower_agent::message::{Media, MediaSource, ProviderData, Text, ToolCall, ToolResult};
 use tower_agent::model::{FinishReason, PromptCache, ReasoningEffort, ResponseFormat, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Settings};
@@ -311,18 +309,18 @@ async fn media_of_users_and_of_tools() {
     let png = MediaSource::base64("image/png", "iVBORw0=");
     let parts = [
         Part::from_text("Look."),
-        Image::new(MediaSource::url("https://example.com/a.png")).into(),
-        Image::new(png.clone()).into(),
-        Image::new(MediaSource::file("file_1")).into(),
-        Audio::new(MediaSource::base64("audio/mpeg", "SUQz")).into(),
-        Document::new(MediaSource::url("https://example.com/a.pdf")).into(),
-        Document::new(MediaSource::base64("application/pdf", "JVBERi0="))
-            .with_name("a.pdf")
-            .into(),
-        Document::new(MediaSource::file("file_2")).into(),
+        Part::image(MediaSource::url("https://example.com/a.png")),
+        Part::image(png.clone()),
+        Part::image(MediaSource::file("file_1")),
+        Part::audio(MediaSource::base64("audio/mpeg", "SUQz")),
+        Part::document(MediaSource::url("https://example.com/a.pdf")),
+        Part::document(
+            Media::new(MediaSource::base64("application/pdf", "JVBERi0=")).with_name("a.pdf"),
+        ),
+        Part::document(MediaSource::file("file_2")),
     ];
     let shown = ToolCall::new("call_1", "look", json!({}));
-    let picture = ToolResult::new(&shown, [Part::from_text("a cat"), Image::new(png).into()]);
+    let picture = ToolResult::new(&shown, [Part::from_text("a cat"), Part::image(png)]);
     let words = ToolResult::new(&shown, [Part::from_text("a"), Part::from_text("b")]);
     let input = sent_input([
         Message::new(Role::User, parts),
@@ -356,10 +354,10 @@ async fn the_data_of_this_protocol_is_added_where_it_is() {
     let mut text = Text::default();
     text.text = "hi".into();
     text.provider = ours(json!({ "more": 1 }));
-    let mut image = Image::new(MediaSource::url("https://example.com/a.png"));
+    let mut image = Media::new(MediaSource::url("https://example.com/a.png"));
     image.provider = ours(json!({ "detail": "low" }));
     let own = Part::Provider(ours(json!({ "type": "input_video", "video_url": "u" })));
-    let mut message = Message::new(Role::User, [Part::Text(text), image.into(), own]);
+    let mut message = Message::new(Role::User, [Part::Text(text), Part::image(image), own]);
     *message.provider_mut() = ours(json!({ "role": "developer" }));
     let input = sent_input([message]).await;
     let expected = json!([{ "type": "message", "role": "developer", "content": [
@@ -384,7 +382,7 @@ async fn content_that_the_protocol_lacks_is_an_error() {
     let seed = error(ModelRequest::default().with_settings(settings)).await;
     assert_eq!(seed.kind(), ErrorKind::InvalidRequest);
     assert!(seed.message().contains("`seed`"), "{seed}");
-    let image = Image::new(MediaSource::url("https://example.com/a.png")).into();
+    let image = Part::image(MediaSource::url("https://example.com/a.png"));
     let image = error(ModelRequest::new([Message::new(Role::Assistant, [image])])).await;
     assert_eq!(image.kind(), ErrorKind::InvalidRequest);
     assert!(image.message().starts_with("messages[0]: "), "{image}");

@@ -1,7 +1,7 @@
 //! Questions about hidden results to a model without tools and history.
 
 use serde_json::json;
-use tower_agent::message::ToolCall;
+use tower_agent::message::{MediaSource, ToolCall};
 use tower_agent::{AgentRequest, ModelResponse, Request, Resolution};
 use tower_agent_middleware::flow::{FlowAnswer, OnViolation};
 use tower_agent_test::{ScriptedModel, Turn};
@@ -231,7 +231,9 @@ async fn a_picture_is_shown_as_it_was() {
     let flow = hiding();
     let picture = || {
         Tool::function("picture", "", |_: Value| {
-            let shown = [tower_agent::Part::image_url("https://example.org/a.png")];
+            let shown = [tower_agent::Part::image(MediaSource::url(
+                "https://example.org/a.png",
+            ))];
             tower_agent::ToolResponse::new(Value::Null).with_parts(shown)
         })
     };

@@ -5,7 +5,7 @@ use tower_agent::agent::ToolAnswer;
 use tower_agent::callback::{
     after_model, before_model, before_tool, on_model_error, on_tool_error, wrap_model,
 };
-use tower_agent::message::{Messages, ToolCall, ToolResult};
+use tower_agent::message::{MediaSource, Messages, ToolCall, ToolResult};
 use tower_agent::model::ServerTool;
 use tower_agent::tool::ToolDeclaration;
 use tower_agent::{
@@ -100,7 +100,8 @@ fn ways() -> Vec<Way> {
         }),
         Way::new("a result of parts", [Turn::tool("picture", json!({}))]).with(|builder| {
             let picture = Tool::function("picture", "", |_: Value| {
-                ToolResponse::new(Value::Null).with_parts([Part::image_url("https://example.org")])
+                ToolResponse::new(Value::Null)
+                    .with_parts([Part::image(MediaSource::url("https://example.org"))])
             });
             builder.tool(picture.effect(Effect::Pure))
         }),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tower_agent::message::{Document, MediaSource, Messages, Metadata, ToolCall};
+use tower_agent::message::{Media, MediaSource, Messages, Metadata, ToolCall};
 use tower_agent::{
     Agent, AgentRequest, Error, ErrorKind, Message, ModelResponse, Part, Resolution, Role, Tool,
     ToolRequest, ToolResponse,
@@ -451,15 +451,15 @@ async fn the_name_of_a_document_is_redacted_and_its_data_is_not() {
         .build()
         .unwrap();
     let report = MediaSource::base64("application/pdf", "JVBERi0=");
-    let named = Document::new(report.clone()).with_name("CV of jo@example.com.pdf");
+    let named = Media::new(report.clone()).with_name("CV of jo@example.com.pdf");
     agent
         .run(AgentRequest::conversation([
-            Message::user("Read.").with_part(named.into())
+            Message::user("Read.").with_part(Part::document(named))
         ]))
         .await
         .unwrap();
 
-    let expected = Document::new(report).with_name("CV of [email]");
+    let expected = Media::new(report).with_name("CV of [email]");
     let seen = &model.requests()[0];
-    assert_eq!(seen.messages()[0].parts()[1], Part::from(expected));
+    assert_eq!(seen.messages()[0].parts()[1], Part::document(expected));
 }

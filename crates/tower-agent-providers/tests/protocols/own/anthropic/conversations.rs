@@ -5,7 +5,7 @@ use proptest::test_runner::TestRunner;
 use proptest::{prop_assert, prop_assert_eq, prop_assert_ne, strategy::Strategy};
 use serde_json::{Value, json};
 use test_support::property::cases;
-use tower_agent::message::{ProviderData, Reasoning, ToolCall, ToolResult};
+use tower_agent::message::{MediaSource, ProviderData, Reasoning, ToolCall, ToolResult};
 use tower_agent::{ErrorKind, Message, ModelRequest, Part, Role};
 use tower_agent_providers::anthropic::Messages;
 
@@ -301,7 +301,7 @@ fn the_first_message_must_be_the_users() {
 
 #[test]
 fn a_system_message_contains_only_text() {
-    let picture = Part::image_url("https://example.com/a.png");
+    let picture = Part::image(MediaSource::url("https://example.com/a.png"));
     let odd = |first: Vec<Message>| {
         let system = Message::system("Look:").with_part(picture.clone());
         let request = ModelRequest::new(first.into_iter().chain([system]).collect::<Vec<_>>());

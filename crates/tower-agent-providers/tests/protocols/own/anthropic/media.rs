@@ -1,7 +1,7 @@
 //! Images, documents and audio.
 
 use serde_json::{Value, json};
-use tower_agent::message::{Document, MediaSource, ToolCall, ToolResult};
+use tower_agent::message::{Media, MediaSource, ToolCall, ToolResult};
 use tower_agent::{ErrorKind, Message, ModelRequest, Part};
 use tower_agent_providers::anthropic::Messages;
 
@@ -23,16 +23,19 @@ fn images_from_every_source() {
     let image = |source: Value| json!({ "type": "image", "source": source });
     let source = json!({ "type": "url", "url": "https://example.com/a.png" });
     assert_eq!(
-        block(Part::image_url("https://example.com/a.png")),
+        block(Part::image(MediaSource::url("https://example.com/a.png"))),
         image(source)
     );
     let source = json!({ "type": "base64", "media_type": "image/png", "data": "iVBO" });
     assert_eq!(
-        block(Part::image_base64("image/png", "iVBO")),
+        block(Part::image(MediaSource::base64("image/png", "iVBO"))),
         image(source)
     );
     let source = json!({ "type": "file", "file_id": "file_1" });
-    assert_eq!(block(Part::image_file("file_1")), image(source));
+    assert_eq!(
+        block(Part::image(MediaSource::file("file_1"))),
+        image(source)
+    );
 }
 
 #[test]
@@ -40,21 +43,29 @@ fn documents_from_every_source() {
     let document = |source: Value| json!({ "type": "document", "source": source });
     let source = json!({ "type": "url", "url": "https://example.com/a.pdf" });
     assert_eq!(
-        block(Part::document_url("https://example.com/a.pdf")),
+        block(Part::document(MediaSource::url(
+            "https://example.com/a.pdf"
+        ))),
         document(source)
     );
     let source = json!({ "type": "file", "file_id": "file_1" });
-    assert_eq!(block(Part::document_file("file_1")), document(source));
+    assert_eq!(
+        block(Part::document(MediaSource::file("file_1"))),
+        document(source)
+    );
     let source = json!({ "type": "base64", "media_type": "application/pdf", "data": "JVBERi0=" });
     assert_eq!(
-        block(Part::document_base64("application/pdf", "JVBERi0=")),
+        block(Part::document(MediaSource::base64(
+            "application/pdf",
+            "JVBERi0="
+        ))),
         document(source)
     );
     // "grün" in base64.
     let source = json!({ "type": "text", "media_type": "text/plain", "data": "grün" });
     for media_type in ["text/plain", "text/markdown; charset=utf-8"] {
         assert_eq!(
-            block(Part::document_base64(media_type, "Z3LDvG4=")),
+            block(Part::document(MediaSource::base64(media_type, "Z3LDvG4="))),
             document(source.clone())
         );
     }
@@ -62,7 +73,7 @@ fn documents_from_every_source() {
 
 #[test]
 fn a_document_has_a_title_and_citations() {
-    let mut report = Document::new(MediaSource::file("file_1")).with_name("Report");
+    let mut report = Media::new(MediaSource::file("file_1")).with_name("Report");
     report
         .provider
         .set("anthropic", json!({ "citations": { "enabled": true } }));
@@ -70,26 +81,26 @@ fn a_document_has_a_title_and_citations() {
         "type": "document", "source": { "type": "file", "file_id": "file_1" },
         "title": "Report", "citations": { "enabled": true },
     });
-    assert_eq!(block(report.into()), expected);
+    assert_eq!(block(Part::document(report)), expected);
 }
 
 #[test]
 fn an_unsendable_part_is_an_error_that_names_it() {
     for (part, problem) in [
         (
-            Part::audio_base64("audio/wav", "UklGR"),
+            Part::audio(MediaSource::base64("audio/wav", "UklGR")),
             "the protocol has no audio",
         ),
         (
-            Part::document_base64("application/msword", "0M8R"),
+            Part::document(MediaSource::base64("application/msword", "0M8R")),
             "the protocol has no document of the type `application/msword`: send a PDF or text",
         ),
         (
-            Part::document_base64("text/plain", "//8="),
+            Part::document(MediaSource::base64("text/plain", "//8=")),
             "the document is declared as text, but is not UTF-8",
         ),
         (
-            Part::document_base64("text/plain", "?"),
+            Part::document(MediaSource::base64("text/plain", "?")),
             "the document is not valid base64",
         ),
     ] {
@@ -113,8 +124,8 @@ fn a_result_shows_images_and_documents() {
     let call = ToolCall::new("a", "show", json!({}));
     let parts = [
         Part::from_text("Here:"),
-        Part::image_base64("image/png", "iVBO"),
-        Part::document_file("file_1"),
+        Part::image(MediaSource::base64("image/png", "iVBO")),
+        Part::document(MediaSource::file("file_1")),
     ];
     let asks = Message::new(tower_agent::Role::Assistant, [call.clone().into()]);
     let sent = messages([

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tower_agent::message::{
-    Audio, Document, Image, MediaSource, Messages, ProviderData, ToolCall, ToolResult,
-};
+use tower_agent::message::{Media, MediaSource, Messages, ProviderData, ToolCall, ToolResult};
 use tower_agent::model::{
     CacheRetention, PromptCache, ReasoningEffort, ResponseFormat, ServerTool, ToolChoice,
 };
@@ -143,14 +141,14 @@ fn a_whole_request() {
 #[test]
 fn media_are_sent_inline_or_from_s3() {
     let of_s3 = MediaSource::url("s3://bucket/a.png").with_media_type("image/png");
-    let mut document = Document::new(MediaSource::base64("text/markdown; charset=utf-8", "IyBB"));
+    let mut document = Media::new(MediaSource::base64("text/markdown; charset=utf-8", "IyBB"));
     document.name = Some("notes_of  today.md".into());
     let parts: [Part; 5] = [
-        Image::new(MediaSource::base64("image/JPEG", "AAAA")).into(),
-        Image::new(of_s3).into(),
-        document.into(),
-        Document::new(MediaSource::base64("application/pdf", "AAAA")).into(),
-        Audio::new(MediaSource::base64("audio/mpeg", "AAAA")).into(),
+        Part::image(MediaSource::base64("image/JPEG", "AAAA")),
+        Part::image(of_s3),
+        Part::document(document),
+        Part::document(MediaSource::base64("application/pdf", "AAAA")),
+        Part::audio(MediaSource::base64("audio/mpeg", "AAAA")),
     ];
     let sent = messages([Message::new(Role::User, parts)]);
     let bytes = json!({ "bytes": "AAAA" });

@@ -1,7 +1,7 @@
 //! Responses, streamed and not.
 
 use serde_json::{Value, json};
-use tower_agent::message::{Audio, Document, Image, MediaSource, Reasoning, Text, ToolCall};
+use tower_agent::message::{Media, MediaSource, Reasoning, Text, ToolCall};
 use tower_agent::model::FinishReason;
 use tower_agent::{Error, ErrorKind, Message, ModelRequest, ModelResponse, Part, Role, Usage};
 
@@ -214,13 +214,13 @@ async fn media_from_the_model() {
     ]))
     .await;
     let source = |media_type: &str| MediaSource::base64(media_type, "AAAA");
-    let mut image = Image::new(source("image/png"));
+    let mut image = Media::new(source("image/png"));
     image.provider = signed("i");
     let expected = [
         Part::Provider(ours(thought)),
-        image.into(),
-        Audio::new(source("audio/wav")).into(),
-        Document::new(source("application/pdf")).into(),
+        Part::image(image),
+        Part::audio(source("audio/wav")),
+        Part::document(source("application/pdf")),
     ];
     assert_eq!(parts, expected);
 }

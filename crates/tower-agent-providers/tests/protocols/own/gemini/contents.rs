@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tower_agent::message::{
-    Document, Image, MediaSource, ProviderData, Reasoning, Text, ToolCall, ToolResult,
+    Media, MediaSource, ProviderData, Reasoning, Text, ToolCall, ToolResult,
 };
 use tower_agent::{ErrorKind, Message, ModelRequest, Part, Role};
 
@@ -159,7 +159,7 @@ async fn signatures_go_back_on_exactly_their_parts() {
     };
     let mut thought = Reasoning::default();
     (thought.text, thought.provider) = ("Hm.".into(), signed("t"));
-    let mut image = Image::new(MediaSource::base64("image/png", "iVBO"));
+    let mut image = Media::new(MediaSource::base64("image/png", "iVBO"));
     image.provider = signed("i");
     let said = [
         Part::Reasoning(thought),
@@ -167,7 +167,7 @@ async fn signatures_go_back_on_exactly_their_parts() {
         text(" see.", signed("s")),
         text("", signed("e")),
         text("", ProviderData::default()),
-        image.into(),
+        Part::image(image),
         Part::ToolCall(called("a", Some("c"))),
         Part::ToolCall(called("b", None)),
     ];
@@ -304,7 +304,7 @@ async fn media_of_results_follow_the_last_result() {
     let shows = |id: &str, data: &str| {
         let parts = [
             Part::from_text("Look."),
-            Part::image_base64("image/png", data),
+            Part::image(MediaSource::base64("image/png", data)),
         ];
         Message::tool(ToolResult::new(&called(id, None), parts))
     };
@@ -380,12 +380,17 @@ async fn content_behind_a_call_without_a_result_is_sent() {
 #[tokio::test]
 async fn media_inline_by_url_and_by_file() {
     let parts = [
-        Part::image_base64("image/webp", "UklG"),
-        Part::image_url("https://example.com/cat.png"),
-        Part::audio_file("https://generativelanguage.googleapis.com/v1beta/files/abc"),
-        Document::new(MediaSource::url("https://example.com/a").with_media_type("application/pdf"))
-            .with_name("a.pdf")
-            .into(),
+        Part::image(MediaSource::base64("image/webp", "UklG")),
+        Part::image(MediaSource::url("https://example.com/cat.png")),
+        Part::audio(MediaSource::file(
+            "https://generativelanguage.googleapis.com/v1beta/files/abc",
+        )),
+        Part::document(
+            Media::new(
+                MediaSource::url("https://example.com/a").with_media_type("application/pdf"),
+            )
+            .with_name("a.pdf"),
+        ),
     ];
     let contents = contents([Message::new(Role::User, parts)]).await;
     let expected = json!([
@@ -401,12 +406,12 @@ async fn media_inline_by_url_and_by_file() {
 
 #[tokio::test]
 async fn provider_data_adds_fields_and_provider_parts_are_sent_unchanged() {
-    let mut image = Image::new(MediaSource::base64("image/png", "iVBO"));
+    let mut image = Media::new(MediaSource::base64("image/png", "iVBO"));
     image.provider = ours(json!({ "mediaResolution": { "level": "MEDIA_RESOLUTION_HIGH" } }));
     let code = json!({ "executableCode": { "language": "PYTHON", "code": "1" } });
     let said = Part::Provider(ours(code.clone()));
     let contents = contents([
-        Message::new(Role::User, [image.into()]),
+        Message::new(Role::User, [Part::image(image)]),
         Message::new(Role::Assistant, [said, Part::from_text("One.")]),
     ])
     .await;
@@ -432,7 +437,7 @@ async fn messages_without_content_are_left_out() {
 #[tokio::test]
 async fn a_system_message_with_an_image_is_an_error() {
     let server = Server::start([]).await;
-    let image = Part::image_url("https://example.com/cat.png");
+    let image = Part::image(MediaSource::url("https://example.com/cat.png"));
     let request = ModelRequest::new([Message::new(Role::System, [image])]);
     let error = call(model(&server), request).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);

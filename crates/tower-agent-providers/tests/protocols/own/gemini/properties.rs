@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use test_support::property::cases;
-use tower_agent::message::{ToolCall, ToolResult};
+use tower_agent::message::{MediaSource, ToolCall, ToolResult};
 use tower_agent::{Message, ModelRequest, Part, Role};
 use tower_agent_providers::Protocol;
 use tower_agent_providers::gemini::GenerateContent;
@@ -13,7 +13,7 @@ fn part(number: usize) -> impl Strategy<Value = Part> {
     let text = format!("text {number}");
     let call = ToolCall::new(format!("call {number}"), "look", json!({}));
     let result = |parts: Vec<Part>| Part::ToolResult(ToolResult::new(&call, parts));
-    let image = Part::image_base64("image/png", "iVBO");
+    let image = Part::image(MediaSource::base64("image/png", "iVBO"));
     let seen = vec![Part::from_text("seen"), image.clone()];
     prop_oneof![
         4 => Just(Part::from_text(text)),
@@ -57,7 +57,7 @@ fn turn() -> impl Strategy<Value = (usize, Vec<Message>)> {
             let shows = any::<bool>();
             shows.prop_map(move |shows| {
                 let call = ToolCall::new(format!("call {number}"), "look", json!({}));
-                let image = Part::image_base64("image/png", "iVBO");
+                let image = Part::image(MediaSource::base64("image/png", "iVBO"));
                 let parts = [Part::from_text("seen")]
                     .into_iter()
                     .chain(shows.then_some(image));

@@ -4,7 +4,7 @@ use futures::FutureExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use test_support::property::cases;
-use tower_agent::message::{ToolCall, ToolResult};
+use tower_agent::message::{MediaSource, ToolCall, ToolResult};
 use tower_agent::stream::{Attempt, Piece};
 use tower_agent::{Message, ModelRequest, ModelResponse, Part, Role};
 use tower_agent_providers::Protocol;
@@ -28,7 +28,7 @@ fn part(number: usize) -> impl Strategy<Value = Part> {
         1 => Just(Part::from_text("")),
         1 => Just(Part::reasoning("Hm.")),
         2 => Just(signed()),
-        1 => Just(Part::image_base64("image/png", "iVBO")),
+        1 => Just(Part::image(MediaSource::base64("image/png", "iVBO"))),
         3 => Just(Part::ToolResult(result)),
         3 => Just(Part::ToolCall(call)),
     ]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tower_agent::message::{
-    Document, Image, MediaSource, ProviderData, Reasoning, Text, ToolCall, ToolResult,
+    Media, MediaSource, ProviderData, Reasoning, Text, ToolCall, ToolResult,
 };
 use tower_agent::model::{PromptCache, ReasoningEffort, ResponseFormat, ToolChoice};
 use tower_agent::tool::ToolDeclaration;
@@ -122,22 +122,25 @@ async fn a_streamed_call_says_so_in_its_body() {
 #[tokio::test]
 async fn media_are_contents_and_results_have_theirs() {
     let mut image =
-        Image::new(MediaSource::url("https://example.com/a").with_media_type("image/png"));
+        Media::new(MediaSource::url("https://example.com/a").with_media_type("image/png"));
     image.provider = ours(json!({ "resolution": "high" }));
-    let file = Document::new(MediaSource::file(
+    let file = Media::new(MediaSource::file(
         "https://generativelanguage.example/files/1",
     ));
     let question = Message::user("Look.")
-        .with_part(image.into())
-        .with_part(Part::audio_base64("audio/wav", "UklGRg=="))
-        .with_part(Part::document_base64("application/pdf", "JVBERi0="))
-        .with_part(file.into())
+        .with_part(Part::image(image))
+        .with_part(Part::audio(MediaSource::base64("audio/wav", "UklGRg==")))
+        .with_part(Part::document(MediaSource::base64(
+            "application/pdf",
+            "JVBERi0=",
+        )))
+        .with_part(Part::document(file))
         .with_part(Part::Provider(ours(
             json!({ "type": "video", "uri": "https://youtu.be/1" }),
         )));
     let parts = [
         Part::from_text("rain"),
-        Part::image_base64("image/png", "iVBORw0="),
+        Part::image(MediaSource::base64("image/png", "iVBORw0=")),
     ];
     let result = ToolResult::new(&tool_call("a"), parts);
     let failed = ToolResult::new(
@@ -461,7 +464,10 @@ async fn an_unsendable_request_is_an_error() {
     settings.seed = Some(u64::MAX);
     let request = ModelRequest::new([Message::user("hi")]).with_settings(settings);
     assert!(refused(request).await.contains("too large"));
-    let system = Message::new(Role::System, [Part::image_base64("image/png", "aQ==")]);
+    let system = Message::new(
+        Role::System,
+        [Part::image(MediaSource::base64("image/png", "aQ=="))],
+    );
     assert!(
         refused(ModelRequest::new([system]))
             .await
