@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::schema::{ArgumentsForm, Parameters, VALUE, is_wrapped};
 use crate::error::{Error, ErrorKind, Result};
-use crate::json_types::{Misfit, misfit};
+use crate::json_types::misfit;
 use crate::message::Arguments;
 
 /// Argument types of a tool function: any type that is `Deserialize` and [`JsonSchema`].
@@ -158,7 +158,7 @@ pub(super) fn parse<A: DeserializeOwned>(
             }
             (_, None) => {
                 let inner = error.inner().to_string();
-                let problem = match follow(arguments, &path, self::inside) {
+                let problem = match value_at(arguments, &path) {
                     Some(Value::String(text)) if holds_json(text) => {
                         format!("{inner}: it is a string that holds JSON; write the JSON itself")
                     }
@@ -167,7 +167,7 @@ pub(super) fn parse<A: DeserializeOwned>(
                 (path, problem)
             }
         };
-        let expected = follow(&tool.schema, &field, describes).cloned();
+        let expected = schema_at(&tool.schema, &field).cloned();
         InvalidArguments {
             field,
             problem,
@@ -178,14 +178,10 @@ pub(super) fn parse<A: DeserializeOwned>(
 
 fn check_types(arguments: &Value, schema: &Value) -> Result<(), InvalidArguments> {
     match misfit(arguments, schema) {
-        Some(Misfit {
-            field,
-            problem,
-            expected,
-        }) => Err(InvalidArguments {
-            field,
-            problem,
-            expected: Some(expected.clone()),
+        Some(misfit) => Err(InvalidArguments {
+            field: misfit.field,
+            problem: misfit.problem,
+            expected: Some(misfit.expected.clone()),
         }),
         None => Ok(()),
     }
@@ -203,7 +199,7 @@ pub(super) fn check(arguments: &Value, schema: &Value) -> Result<(), InvalidArgu
     } else {
         return check_types(arguments, schema);
     };
-    let expected = follow(schema, &field, describes).cloned();
+    let expected = schema_at(schema, &field).cloned();
     Err(InvalidArguments {
         field,
         problem: problem.to_owned(),
@@ -249,10 +245,8 @@ pub(super) fn wrapped(arguments: &Value, schema: &Value) -> Option<Value> {
 
 /// Returns the first required field that is missing in the object at `path`.
 fn missing(arguments: &Value, schema: &Value, path: &str) -> Option<String> {
-    let object = follow(arguments, path, inside)?.as_object()?;
-    let required = follow(schema, path, describes)?
-        .get("required")?
-        .as_array()?;
+    let object = value_at(arguments, path)?.as_object()?;
+    let required = schema_at(schema, path)?.get("required")?.as_array()?;
     let mut names = required.iter().filter_map(Value::as_str);
     let name = names.find(|name| !object.contains_key(*name))?;
     Some(if path.is_empty() {
@@ -262,40 +256,22 @@ fn missing(arguments: &Value, schema: &Value, path: &str) -> Option<String> {
     })
 }
 
-/// Follows a path such as `filter.dates[1]`, by applying `step` to each of its steps.
-fn follow<'a>(
-    value: &'a Value,
-    path: &str,
-    step: impl Fn(&'a Value, PathStep<'_>) -> Option<&'a Value>,
-) -> Option<&'a Value> {
-    let mut steps = path
-        .split(['.', '['])
-        .filter(|part| !part.is_empty())
-        .map(
-            |part| match part.strip_suffix(']').and_then(|index| index.parse().ok()) {
-                Some(index) => PathStep::Item(index),
-                None => PathStep::Field(part),
-            },
-        );
-    steps.try_fold(value, step)
+/// Returns the steps of a path such as `filter.dates[1]`.
+fn steps(path: &str) -> impl Iterator<Item = &str> {
+    path.split(['.', '[', ']']).filter(|step| !step.is_empty())
 }
 
-enum PathStep<'a> {
-    Field(&'a str),
-    Item(usize),
+fn value_at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    steps(path).try_fold(value, |value, step| match value {
+        Value::Array(items) => items.get(step.parse::<usize>().ok()?),
+        other => other.get(step),
+    })
 }
 
-fn inside<'a>(value: &'a Value, step: PathStep<'_>) -> Option<&'a Value> {
-    match step {
-        PathStep::Field(name) => value.get(name),
-        PathStep::Item(index) => value.get(index),
-    }
-}
-
-/// Returns the part of a schema that describes a value inside another.
-fn describes<'a>(schema: &'a Value, step: PathStep<'_>) -> Option<&'a Value> {
-    match step {
-        PathStep::Field(name) => schema.get("properties")?.get(name),
-        PathStep::Item(_) => schema.get("items"),
-    }
+/// Returns the part of a schema that describes the value at a path.
+fn schema_at<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
+    steps(path).try_fold(schema, |schema, step| {
+        let field = schema.get("properties").and_then(|fields| fields.get(step));
+        field.or_else(|| schema.get("items"))
+    })
 }
