@@ -13,7 +13,6 @@ impl Messages {
     /// use tower_agent::{Message, Part, Role};
     /// use tower_agent::message::{Messages, ToolCall};
     ///
-    /// # fn main() -> tower_agent::Result<()> {
     /// let call = ToolCall::new("call_1", "ask_user", json!({ "question": "Which city?" }));
     /// let asks = Message::new(Role::Assistant, [Part::from(call)]);
     /// let mut messages = Messages::from([Message::user("The weather?"), asks]);
@@ -23,8 +22,7 @@ impl Messages {
     ///     messages.answer(&id, "Oslo")?;
     /// }
     /// assert_eq!(messages.open_calls().count(), 0);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<_, tower_agent::Error>(())
     /// ```
     pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.last_turn().into_iter().flat_map(LastTurn::open_calls)
@@ -62,18 +60,7 @@ impl<'a> LastTurn<'a> {
     }
 
     pub(crate) fn open_calls(self) -> Vec<&'a ToolCall> {
-        let results = self.results();
-        // Most turns have all their results, in the order of the calls. That needs no table.
-        let mut in_order = results.clone();
-        let mut calls = self.calling.tool_calls();
-        let are_answered = calls.all(|call| {
-            let result = in_order.next();
-            result.is_some_and(|result| result.call_id == call.id)
-        });
-        if are_answered {
-            return Vec::new();
-        }
-        let answered: HashSet<_> = results.map(|result| &*result.call_id).collect();
+        let answered: HashSet<_> = self.results().map(|result| &*result.call_id).collect();
         self.calling
             .tool_calls()
             .filter(|call| !answered.contains(&*call.id))

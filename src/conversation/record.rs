@@ -164,22 +164,11 @@ impl RecordState {
         };
         let is_answered = !slot.answers().is_empty();
         *current = slot;
-        if is_answered {
-            self.release(call);
-        }
-    }
-
-    /// Removes the conversations of the agents that work in this call of the current turn.
-    pub(super) fn release(&mut self, call: usize) {
-        if self.nested.is_empty() {
-            return;
-        }
-        let Some((name, _)) = self.calls.get(call) else {
-            return;
-        };
-        let holders: Vec<_> = self.holders_in(name).cloned().collect();
-        for holder in &holders {
-            self.nested.remove(holder);
+        if is_answered && !self.nested.is_empty() {
+            let holders: Vec<_> = self.holders_in(&self.calls[call].0).cloned().collect();
+            for holder in &holders {
+                self.nested.remove(holder);
+            }
         }
     }
 
@@ -232,10 +221,8 @@ impl ConversationRecord {
     fn of(saved: Arc<Saved>) -> Self {
         let messages = saved.messages.clone();
         let mut head = saved.head.clone();
-        let mut nested = BTreeMap::new();
-        for (holder, saved) in std::mem::take(&mut head.nested) {
-            nested.insert(holder, Self::of(Arc::new(saved)));
-        }
+        let nested = std::mem::take(&mut head.nested).into_iter();
+        let nested = nested.map(|(holder, saved)| (holder, Self::of(Arc::new(saved))));
         let new_from = messages.len();
         let state = RecordState {
             new_from,
@@ -247,7 +234,7 @@ impl ConversationRecord {
                 ..IdMint::default()
             },
             head,
-            nested,
+            nested: nested.collect(),
             saved: Some(saved),
             ..RecordState::default()
         };
@@ -256,17 +243,13 @@ impl ConversationRecord {
 
     /// Creates the conversation of an agent with its caller's request.
     pub(crate) fn with_request(messages: &Messages) -> Self {
-        let state = RecordState {
-            messages: OrderedMessages::new(messages.clone(), messages.len()),
-            new_from: messages.len(),
-            request: Some(messages.clone()),
-            head: Head {
-                shared: messages.len(),
-                ..Head::default()
-            },
-            ..RecordState::default()
-        };
-        Self(Arc::new(Mutex::new(state)))
+        let record = Self::default();
+        record.expect(messages);
+        let mut state = record.lock();
+        state.request = Some(messages.clone());
+        state.head.shared = messages.len();
+        drop(state);
+        record
     }
 
     /// Sets the number of earlier runs.
@@ -308,10 +291,8 @@ impl ConversationRecord {
             drop(state);
             return self.anew().open(request, prefix);
         }
-        let is_other = match &state.request {
-            Some(earlier) => earlier != request,
-            None => false,
-        };
+        let earlier = state.request.as_ref();
+        let is_other = earlier.is_some_and(|earlier| earlier != request);
         if is_other || matches!(state.phase, Phase::Over) {
             // Another conversation begins. Ids go on, since the messages of both can be in one
             // stream.
@@ -402,10 +383,8 @@ impl ConversationRecord {
     /// Returns the request of the agent that opened it; for a saved conversation, all messages.
     pub(crate) fn request(&self) -> Messages {
         let state = self.lock();
-        state
-            .request
-            .clone()
-            .unwrap_or_else(|| state.closed().into_arrived())
+        let request = state.request.clone();
+        request.unwrap_or_else(|| state.closed().into_arrived())
     }
 
     /// Returns the agent that continues.
@@ -451,13 +430,12 @@ impl ConversationRecord {
     /// Returns the numbers of the conversations held at the numbered places of this name, in order.
     pub(crate) fn held_numbers(&self, at: &str) -> Vec<usize> {
         let state = self.lock();
-        let mut numbers = Vec::new();
-        for holder in state.nested.keys() {
-            let number = holder
-                .strip_prefix(at)
-                .and_then(|end| end.strip_prefix('.'));
-            numbers.extend(number.and_then(|number| number.parse::<usize>().ok()));
-        }
+        let holders = state.nested.keys();
+        let numbers = holders.filter_map(|holder| {
+            let number = holder.strip_prefix(at)?.strip_prefix('.')?;
+            number.parse().ok()
+        });
+        let mut numbers: Vec<_> = numbers.collect();
         numbers.sort_unstable();
         numbers
     }

@@ -331,14 +331,19 @@ impl Request for ToolRequest {
 
     fn mark(&self, response: &mut ToolResponse, replaced: Option<&ToolResponse>, origin: Origin) {
         if origin != Origin::Service {
-            response.set_origin(origin);
+            response.origin = origin;
         }
+        // The arguments that the tool received are those of the innermost band, which marks the
+        // response first, also where an outer `after` replaces it.
         if let Some(replaced) = replaced {
-            response.replace(replaced);
+            response.counted.take_over(replaced.counted);
+            response.arguments = response
+                .arguments
+                .take()
+                .or_else(|| replaced.arguments.clone());
         }
-        // The arguments that the tool received are those of the innermost band, also where an outer
-        // `after` replaces the response.
-        let inner = replaced.and_then(ToolResponse::shared_arguments);
-        response.note_arguments(inner.or_else(|| self.arguments.clone()));
+        if response.arguments.is_none() {
+            response.arguments.clone_from(&self.arguments);
+        }
     }
 }

@@ -31,17 +31,17 @@ pub struct ToolResponse {
     shown: Option<Arc<[Part]>>,
     is_error: bool,
     #[serde(default)]
-    origin: Origin,
+    pub(super) origin: Origin,
     /// The arguments that the tool received, if a callback had changed them.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         serialize_with = "crate::depth::serialize"
     )]
-    arguments: Option<Arc<Value>>,
+    pub(super) arguments: Option<Arc<Value>>,
     /// The tool has given it, or the one that it replaces.
     #[serde(skip)]
-    counted: Counted,
+    pub(super) counted: Counted,
 }
 
 impl ToolResponse {
@@ -133,16 +133,6 @@ impl ToolResponse {
         self.arguments.as_deref()
     }
 
-    pub(super) fn shared_arguments(&self) -> Option<Arc<Value>> {
-        self.arguments.clone()
-    }
-
-    /// Records the changed arguments. The band nearest to the tool wins.
-    pub(super) fn note_arguments(&mut self, arguments: Option<Arc<Value>>) {
-        // Bands mark a response from the inside out, so the first value is the tool's.
-        self.arguments = self.arguments.take().or(arguments);
-    }
-
     /// Marks it as counted; returns whether it was not before.
     pub(super) fn count(&mut self) -> bool {
         self.counted.set()
@@ -153,18 +143,10 @@ impl ToolResponse {
         self.counted.is_set()
     }
 
-    pub(super) fn replace(&mut self, replaced: &Self) {
-        self.counted.take_over(replaced.counted);
-    }
-
     /// Adds text to what the model receives.
     pub(crate) fn add_text(&mut self, text: &str) {
         let mut parts = self.parts();
         parts.push(Part::from_text(text));
         self.shown = Some(parts.into());
-    }
-
-    pub(super) fn set_origin(&mut self, origin: Origin) {
-        self.origin = origin;
     }
 }
