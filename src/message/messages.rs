@@ -150,30 +150,11 @@ impl Messages {
         }
     }
 
-    /// Returns whether this list begins with clones of these messages. Equal messages that are no
-    /// clones are others: to compare them would take a pass over every byte.
+    /// Returns whether this list begins with clones of the messages of an earlier one. Equal
+    /// messages that were created apart are not the same: to compare them would take a pass over
+    /// every byte.
     ///
-    /// ```
-    /// use tower_agent::Message;
-    /// use tower_agent::message::Messages;
-    ///
-    /// let earlier = [Message::user("Hello")];
-    /// let mut later = Messages::from(earlier.clone());
-    /// later.push(Message::assistant("Hi"));
-    /// assert!(later.begins_with_clones_of(&earlier));
-    /// assert!(!later.begins_with_clones_of(&[Message::user("Hello")]));
-    /// ```
-    #[must_use]
-    pub fn begins_with_clones_of(&self, messages: &[Message]) -> bool {
-        let mut pairs = self.iter().zip(messages);
-        self.len() >= messages.len() && pairs.all(|(one, other)| one.is_clone_of(other))
-    }
-
-    /// Returns whether these are the messages of an earlier list and perhaps more, as when one is
-    /// the continuation of a clone of the other. Equal messages that were created apart are not the
-    /// same.
-    ///
-    /// Takes time only for messages whose place in memory the two do not share.
+    /// Takes time only for messages whose place in memory the two lists do not share.
     ///
     /// ```
     /// use tower_agent::Message;
@@ -187,22 +168,12 @@ impl Messages {
     /// ```
     #[must_use]
     pub fn continues(&self, earlier: &Self) -> bool {
-        let pairs = self.full().iter().zip(earlier.full());
-        let shared = pairs.take_while(|(one, other)| Arc::ptr_eq(one, other));
-        let from = shared.count() * CHUNK;
+        let from = self.shared_with(earlier);
         let mut messages = self.range(from);
         earlier.range(from).all(|known| {
             let message = messages.next();
             message.is_some_and(|message| message.is_clone_of(known))
         })
-    }
-
-    /// Returns the messages in slices, oldest first.
-    pub(crate) fn chunks(&self) -> impl Iterator<Item = &[Message]> {
-        self.full()
-            .iter()
-            .map(|chunk| &***chunk)
-            .chain([self.tail()])
     }
 
     pub(crate) fn identified(&self) -> usize {
@@ -241,12 +212,16 @@ impl Messages {
     /// Returns the index of the first message that a later list does not have in this place; `None`
     /// if it begins with this one.
     pub(crate) fn changed_in(&self, later: &Self) -> Option<usize> {
-        let shared = self.full().iter().zip(later.full());
-        // Shared chunks need no look inside.
-        let shared = shared.take_while(|(one, other)| Arc::ptr_eq(one, other));
-        let known = shared.count() * CHUNK;
-        let mut rest = known..self.len();
+        let mut rest = self.shared_with(later)..self.len();
         rest.find(|index| later.get(*index) != self.get(*index))
+    }
+
+    /// Returns the number of messages, from the first on, whose chunks need no look inside, as the
+    /// two share them.
+    fn shared_with(&self, other: &Self) -> usize {
+        let pairs = self.full().iter().zip(other.full());
+        let shared = pairs.take_while(|(one, other)| Arc::ptr_eq(one, other));
+        shared.count() * CHUNK
     }
 
     #[inline]

@@ -38,18 +38,11 @@ impl From<&Written> for Earlier {
 impl WrittenForm {
     /// Returns how many messages are written and have not changed since.
     fn known(&self, messages: &Messages) -> usize {
-        let mut known = 0;
-        for chunk in messages.chunks() {
-            for message in chunk {
-                // Compared by identity: equal texts would take a pass over every byte, and a
-                // message that was only copied is merely written again.
-                match self.messages.get(known) {
-                    Some((written, _)) if written.is_clone_of(message) => known += 1,
-                    _ => return known,
-                }
-            }
-        }
-        known
+        // Compared by identity: equal texts would take a pass over every byte, and a message that
+        // was only copied is merely written again.
+        let pairs = self.messages.iter().zip(messages);
+        let known = pairs.take_while(|((written, _), message)| written.is_clone_of(message));
+        known.count()
     }
 }
 

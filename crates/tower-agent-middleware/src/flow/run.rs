@@ -55,7 +55,7 @@ struct Known {
     conversation: String,
     agent: String,
     base: Label,
-    messages: Vec<Message>,
+    messages: Messages,
     sum: Sum,
 }
 
@@ -249,8 +249,8 @@ impl FlowRun {
             }
         };
         let known = &mut all[at];
-        if !messages.begins_with_clones_of(&known.messages) {
-            known.messages.clear();
+        if !messages.continues(&known.messages) {
+            known.messages = Messages::new();
             known.sum = Sum::of(known.base.clone());
         }
         for message in messages.range(known.messages.len()) {
@@ -269,7 +269,7 @@ impl Known {
             conversation: reader.conversation.to_owned(),
             agent: reader.agent.to_owned(),
             base: reader.base.clone(),
-            messages: Vec::new(),
+            messages: Messages::new(),
             sum: Sum::of(reader.base.clone()),
         }
     }
