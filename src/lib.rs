@@ -255,7 +255,6 @@ pub mod gauge;
 pub mod guide;
 pub mod message;
 pub mod model;
-pub mod prelude;
 pub mod serve;
 pub mod stream;
 pub mod tool;

@@ -196,9 +196,9 @@ fn repository() -> &'static Path {
 
 /// Without those of the crate's own face, which hands on what stands on all floors.
 fn arrows_of(package: &str) -> Vec<Arrow> {
-    let is_face = |file: &str| ["lib.rs", "prelude.rs"].contains(&&file[package.len() + 1..]);
+    let face = format!("{package}/lib.rs");
     let mut arrows = Source::read(repository(), package).arrows();
-    arrows.retain(|arrow| !is_face(&arrow.from));
+    arrows.retain(|arrow| arrow.from != face);
     arrows
 }
 
