@@ -51,7 +51,6 @@ impl Agent {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn into_tool(self, description: impl Into<String>) -> Tool {
         let name = self.name().to_owned();
         let inner_tools = self.known_tools().clone();

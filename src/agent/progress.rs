@@ -50,7 +50,6 @@ impl<'a> LoopProgress<'a> {
     }
 
     /// Returns the tokens that this agent has used so far.
-    #[must_use]
     pub fn usage(&self) -> Usage {
         self.earlier.usage + self.context.scope().tally.usage()
     }

@@ -127,7 +127,6 @@ impl RunStream {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn checkpoint(&self) -> Checkpoint {
         let ended = match &self.result {
             Some(Ok(response)) => Some(response.checkpoint()),

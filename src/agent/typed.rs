@@ -156,7 +156,6 @@ impl<T: DeserializeOwned + JsonSchema> TypedStream<T> {
     }
 
     /// Returns the checkpoint of the progress so far, as [`RunStream::checkpoint`] does.
-    #[must_use]
     pub fn checkpoint(&self) -> Checkpoint {
         self.run.checkpoint()
     }

@@ -33,7 +33,6 @@ pub type Amounts = BTreeMap<String, u64>;
 
 impl Effects {
     /// Returns the tokens that were used, failed attempts included.
-    #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage
     }

@@ -153,7 +153,6 @@ impl RunContext {
 
     /// Returns the tokens used so far by the whole run, including sub-agents and failed attempts:
     /// see [`AgentResponse::usage`](crate::AgentResponse::usage).
-    #[must_use]
     pub fn usage(&self) -> Usage {
         // Counted in every scope, so the outermost has the sum.
         let root = self.scope.around().last();

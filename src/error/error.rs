@@ -256,7 +256,6 @@ impl Error {
     }
 
     /// Returns the interrupts of an [`interrupt`](Self::interrupt); empty for any other error.
-    #[must_use]
     pub fn interrupts(&self) -> &[Interrupt] {
         self.0.interrupts.as_deref().unwrap_or_default()
     }

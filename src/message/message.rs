@@ -156,7 +156,6 @@ impl Message {
     }
 
     /// Returns the parts.
-    #[must_use]
     pub fn parts(&self) -> &[Part] {
         self.0.body.parts()
     }

@@ -287,7 +287,6 @@ impl ModelRequest {
     }
 
     /// Returns the settings.
-    #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

@@ -252,7 +252,6 @@ impl ModelResponse {
     }
 
     /// Returns the message.
-    #[must_use]
     pub fn message(&self) -> &Message {
         &self.message
     }
@@ -273,7 +272,6 @@ impl ModelResponse {
     }
 
     /// Returns the token usage.
-    #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage
     }

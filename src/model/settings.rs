@@ -218,7 +218,6 @@ impl ResponseFormat {
 
     /// Returns the tool whose arguments are an answer that matches a schema: for a provider that
     /// takes no schema as the response format of a call.
-    #[must_use]
     pub fn answer_tool(schema: Value) -> ToolDeclaration {
         let description = "Gives the final answer. Call it once, alone, when you know the answer.";
         ToolDeclaration::new(Self::ANSWER_TOOL, description).with_parameters(schema)

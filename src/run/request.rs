@@ -212,7 +212,6 @@ impl AgentRequest {
 
     /// Returns the checkpoint of the run's progress so far, to [resume](Self::resume) from: for a
     /// layer around the outermost agent, after the agent's call has ended or was dropped.
-    #[must_use]
     pub fn checkpoint(&self) -> Checkpoint {
         // An agent that was never called has recorded nothing: the progress is then the request.
         self.record.expect(&self.messages);
@@ -476,7 +475,6 @@ impl AgentRequest {
     }
 
     /// Returns the settings that override the agent's.
-    #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

@@ -209,7 +209,6 @@ impl AgentResponse {
     /// Returns the token usage: of each attempt that reached a model, in this agent and everything
     /// inside, as far as providers have told it. Those count as well that failed in a stream, whose
     /// answer was refused, or that lost to another.
-    #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage
     }
@@ -227,7 +226,6 @@ impl AgentResponse {
     }
 
     /// Returns the interrupts that the agent waits on, if it was interrupted.
-    #[must_use]
     pub fn interrupts(&self) -> &[Interrupt] {
         match &self.end_reason {
             EndReason::Interrupted(interrupts) => interrupts,
@@ -245,7 +243,6 @@ impl AgentResponse {
     /// let request = AgentRequest::resume(first.checkpoint()).with_message("And again.");
     /// assert_eq!(request.messages().len(), 3);
     /// ```
-    #[must_use]
     pub fn checkpoint(&self) -> Checkpoint {
         let mut checkpoint = Checkpoint::new(self.messages().clone());
         let head = &mut checkpoint.head;
@@ -273,7 +270,6 @@ impl AgentResponse {
 
     /// Returns the [checkpoint](Self::checkpoint) that the response will have once it leaves the
     /// agent with this context, for a layer of that agent, where the response has none yet.
-    #[must_use]
     pub fn checkpoint_in(&self, context: &RunContext) -> Checkpoint {
         let mut checkpoint = self.clone().kept_by(context).checkpoint();
         let conversation = checkpoint.head.conversation;

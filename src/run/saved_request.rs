@@ -59,7 +59,6 @@ impl SavedRequest {
     }
 
     /// Returns the conversation that the run begins with.
-    #[must_use]
     pub fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
     }

@@ -151,7 +151,6 @@ impl ToolRequest {
     }
 
     /// Returns the call as the model made it, unchanged by callbacks.
-    #[must_use]
     pub fn call(&self) -> &ToolCall {
         &self.call
     }

@@ -175,7 +175,6 @@ impl Tool {
 
     /// Adds a layer inside the existing ones: a tower layer, a closure such as
     /// [`before_tool`](crate::callback::before_tool), or a list of [`Callbacks`](crate::Callbacks).
-    #[must_use]
     pub fn layer<L>(mut self, layer: L) -> Self
     where
         L: Layer<BoxTool, Service: ToolService> + Send + Sync + 'static,

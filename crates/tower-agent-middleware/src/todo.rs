@@ -76,7 +76,6 @@ struct Todos {
 }
 
 /// Returns the tool `write_todos`. See the [module](self).
-#[must_use]
 pub fn todo_list() -> Tool {
     let item = object(json!({
         "content": { "type": "string" },

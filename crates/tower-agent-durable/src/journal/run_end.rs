@@ -66,7 +66,6 @@ impl RunEnd {
     }
 
     /// Returns the open interrupts.
-    #[must_use]
     pub fn interrupts(&self) -> &[Interrupt] {
         match self {
             Self::Waiting { checkpoint, .. } => &checkpoint.head.interrupts,

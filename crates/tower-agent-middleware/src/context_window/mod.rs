@@ -205,7 +205,6 @@ impl ContextWindow {
 
     /// Returns the tool `look_back`, with which the model reads a message or a result that was
     /// cleared or left out. Add it to the agent: what is left out is then named to the model.
-    #[must_use]
     pub fn look_back() -> Tool {
         look_back::tool()
     }

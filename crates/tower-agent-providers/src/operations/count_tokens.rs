@@ -22,7 +22,6 @@ impl CountTokens {
     }
 
     /// Returns the request whose tokens are counted.
-    #[must_use]
     pub fn request(&self) -> &ModelRequest {
         &self.request
     }

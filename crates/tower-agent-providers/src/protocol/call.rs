@@ -44,7 +44,6 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the request.
-    #[must_use]
     pub fn request(&self) -> &'a ModelRequest {
         self.request
     }
