@@ -48,7 +48,7 @@ use super::hook_set::HookSet;
 use super::list::Callbacks;
 use super::phase::{Mode, PhaseDecisions};
 use super::position::Position;
-use super::probe::{BoundaryProbe, ProbedCall, Sight, WrapperNames};
+use super::probe::{BoundaryProbe, Sight, WrapperNames};
 use super::rules::{CallbackRules, Remaining};
 use super::stack::{LayerInner, Placed, StackBuilder, StackPart, merged};
 use super::tree::Tree;
@@ -339,7 +339,7 @@ fn reach<R: Request>(
     let future = make(request);
     match probe {
         None => future,
-        Some(probe) => ProbedCall::boxed(future, probe),
+        Some(probe) => probe.around(future),
     }
 }
 
@@ -363,7 +363,7 @@ where
     let future = Box::pin(future);
     match probe {
         None => future,
-        Some(probe) => ProbedCall::boxed(future, probe),
+        Some(probe) => probe.around(future),
     }
 }
 

@@ -57,6 +57,7 @@ mod callback;
 mod constructors;
 mod erased;
 mod function;
+pub mod future;
 mod hook;
 pub(crate) mod hook_set;
 mod life;
@@ -99,10 +100,3 @@ pub use self::stack::{LayerInner, StackBuilder};
 pub(crate) use self::tree::Tree;
 pub use self::tree::at_no_answer;
 pub use self::wrap::{Next, Wrap, WrapService};
-
-/// Futures of the layers in this module.
-pub mod future {
-    pub use super::service::ResponseFuture;
-    pub use super::wrap::WrapFuture;
-    pub use crate::maybe_future::MaybeFuture;
-}

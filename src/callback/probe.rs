@@ -12,16 +12,15 @@
 //! for.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::thread::panicking;
 use std::time::Duration;
 
-use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tower::Service;
 
+use super::future::ResponseFuture;
 use super::hook::name;
 use super::members::Members;
 use crate::call::{BoxCallFuture, CallKind, CallService, Request};
@@ -30,7 +29,6 @@ use crate::conversation::CallName;
 use crate::error::{BoxError, Error, ErrorKind, Result};
 use crate::lock::lock;
 use crate::model::{SeenModelRequest, SeenModelResponse};
-use crate::on_drop::OnDrop;
 use crate::run::{SeenAgentRequest, SeenAgentResponse};
 use crate::stream::{
     CallEnd, FieldChange, Observed, PrefixNote, PromptPart, WrapperNote, is_passed_on,
@@ -40,80 +38,61 @@ use crate::tool::{SeenToolRequest, SeenToolResponse};
 /// The view that probes have of calls of one kind.
 pub(crate) struct Sight<R: Request> {
     pub(super) context: fn(&mut R) -> &mut RunContext,
-    pub(super) request: fn(&R) -> SeenRequest,
-    pub(super) response: fn(&R::Response) -> SeenResponse,
+    pub(super) request: fn(&R) -> Seen,
+    pub(super) response: fn(&R::Response) -> Seen,
     /// Returns whether what is outside must not see the output of this place.
     pub(super) hides_output: fn(&R) -> bool,
 }
 
-/// A request as a probe sees it.
-pub(crate) enum SeenRequest {
-    Agent(SeenAgentRequest),
-    Model(SeenModelRequest),
-    Tool(SeenToolRequest),
+/// A request or a response as a probe sees it.
+pub(crate) enum Seen {
+    AgentRequest(SeenAgentRequest),
+    AgentResponse(SeenAgentResponse),
+    ModelRequest(SeenModelRequest),
+    ModelResponse(SeenModelResponse),
+    ToolRequest(SeenToolRequest),
+    ToolResponse(SeenToolResponse),
 }
 
-impl SeenRequest {
-    fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
+impl Seen {
+    /// Returns the fields that a later one has changed.
+    fn changes(&self, later: &Self, with_texts: bool) -> Vec<FieldChange> {
+        let mut found = Vec::new();
         match (self, later) {
-            (Self::Agent(earlier), Self::Agent(later)) => earlier.changes(later, changes),
-            (Self::Model(earlier), Self::Model(later)) => earlier.changes(later, changes),
-            (Self::Tool(earlier), Self::Tool(later)) => earlier.changes(later, changes),
+            (Self::AgentRequest(one), Self::AgentRequest(other)) => one.changes(other, &mut found),
+            (Self::AgentResponse(one), Self::AgentResponse(other)) => {
+                one.changes(other, &mut found)
+            }
+            (Self::ModelRequest(one), Self::ModelRequest(other)) => one.changes(other, &mut found),
+            (Self::ModelResponse(one), Self::ModelResponse(other)) => {
+                one.changes(other, &mut found)
+            }
+            (Self::ToolRequest(one), Self::ToolRequest(other)) => one.changes(other, &mut found),
+            (Self::ToolResponse(one), Self::ToolResponse(other)) => one.changes(other, &mut found),
             // A wrapper and what is inside it have calls of one kind.
             _ => {}
         }
-    }
-
-    /// Adds the texts of the fields that a later request has changed.
-    fn add_texts(&self, later: &Self, changes: &mut [FieldChange]) {
-        for change in changes {
+        for change in found.iter_mut().filter(|_| with_texts) {
+            let field = &*change.field;
             let texts = match (self, later) {
-                (Self::Agent(earlier), Self::Agent(later)) => earlier.texts(later, &change.field),
-                (Self::Model(earlier), Self::Model(later)) => earlier.texts(later, &change.field),
-                (Self::Tool(earlier), Self::Tool(later)) => earlier.texts(later, &change.field),
+                (Self::AgentRequest(one), Self::AgentRequest(other)) => one.texts(other, field),
+                (Self::AgentResponse(one), Self::AgentResponse(other)) => one.texts(other, field),
+                (Self::ModelRequest(one), Self::ModelRequest(other)) => one.texts(other, field),
+                (Self::ModelResponse(one), Self::ModelResponse(other)) => one.texts(other, field),
+                (Self::ToolRequest(one), Self::ToolRequest(other)) => one.texts(other, field),
+                (Self::ToolResponse(one), Self::ToolResponse(other)) => one.texts(other, field),
                 _ => None,
             };
             change.with_texts(texts);
         }
+        found
     }
 
+    /// Returns the name of the tool that is called.
     fn name(&self) -> Option<Arc<str>> {
         match self {
-            Self::Tool(request) => Some(request.name().clone()),
-            Self::Agent(_) | Self::Model(_) => None,
-        }
-    }
-}
-
-/// A response as a probe sees it.
-pub(crate) enum SeenResponse {
-    Agent(SeenAgentResponse),
-    Model(SeenModelResponse),
-    Tool(SeenToolResponse),
-}
-
-impl SeenResponse {
-    fn changes(&self, later: &Self) -> Vec<FieldChange> {
-        let mut changes = Vec::new();
-        match (self, later) {
-            (Self::Agent(earlier), Self::Agent(later)) => earlier.changes(later, &mut changes),
-            (Self::Model(earlier), Self::Model(later)) => earlier.changes(later, &mut changes),
-            (Self::Tool(earlier), Self::Tool(later)) => earlier.changes(later, &mut changes),
-            _ => {}
-        }
-        changes
-    }
-
-    /// Adds the texts of the fields that a later response has changed.
-    fn add_texts(&self, later: &Self, changes: &mut [FieldChange]) {
-        for change in changes {
-            let texts = match (self, later) {
-                (Self::Agent(earlier), Self::Agent(later)) => earlier.texts(later, &change.field),
-                (Self::Model(earlier), Self::Model(later)) => earlier.texts(later, &change.field),
-                (Self::Tool(earlier), Self::Tool(later)) => earlier.texts(later, &change.field),
-                _ => None,
-            };
-            change.with_texts(texts);
+            Self::ToolRequest(request) => Some(request.name().clone()),
+            _ => None,
         }
     }
 }
@@ -136,7 +115,7 @@ pub(crate) struct WrapperCall {
 #[derive(Default)]
 struct Inner {
     /// The request that the wrapper was given. `None` once its call is over.
-    given: Option<SeenRequest>,
+    given: Option<Seen>,
     /// The fields that it has changed.
     request: Vec<FieldChange>,
     calls: u32,
@@ -148,9 +127,9 @@ struct Inner {
     time: Duration,
     last: Option<CallEnd>,
     /// The last response from inside,
-    response: Option<SeenResponse>,
+    response: Option<Seen>,
     /// and those before.
-    earlier: Vec<SeenResponse>,
+    earlier: Vec<Seen>,
     /// What is outside must not see what is inside.
     is_hidden: bool,
 }
@@ -188,7 +167,7 @@ impl WrapperCall {
     ///
     /// `is_hidden` says whether what is outside must not see what is inside; it is asked only where
     /// somebody wants the texts.
-    fn begin(&self, request: &SeenRequest, is_hidden: impl FnOnce() -> bool, now: Instant) {
+    fn begin(&self, request: &Seen, is_hidden: impl FnOnce() -> bool, now: Instant) {
         let mut inside = lock(&self.inside);
         if self.agent.asks_for_texts() {
             inside.is_hidden |= is_hidden();
@@ -202,11 +181,7 @@ impl WrapperCall {
         else {
             return;
         };
-        let mut more = Vec::new();
-        given.changes(request, &mut more);
-        if asks_for_texts {
-            given.add_texts(request, &mut more);
-        }
+        let mut more = given.changes(request, asks_for_texts);
         // Of several calls, each may have another field changed.
         changes.retain(|known| more.iter().all(|change| change.field != known.field));
         changes.append(&mut more);
@@ -216,7 +191,7 @@ impl WrapperCall {
     }
 
     /// A call inside ends, or is dropped.
-    fn end(&self, end: CallEnd, response: Option<SeenResponse>, now: Instant) {
+    fn end(&self, end: CallEnd, response: Option<Seen>, now: Instant) {
         let mut inside = lock(&self.inside);
         if inside.given.is_none() {
             return;
@@ -241,19 +216,13 @@ impl WrapperCall {
     /// Returns the request that the wrapper was given, if it is one of a model whose call goes on.
     fn prompt(&self) -> Option<SeenModelRequest> {
         match &lock(&self.inside).given {
-            Some(SeenRequest::Model(request)) => Some(request.clone()),
+            Some(Seen::ModelRequest(request)) => Some(request.clone()),
             _ => None,
         }
     }
 
     /// The call leaves the wrapper.
-    fn leave(
-        &self,
-        outside: CallEnd,
-        response: Option<&SeenResponse>,
-        carried: &Carried,
-        now: Instant,
-    ) {
+    fn leave(&self, outside: CallEnd, response: Option<&Seen>, carried: &Carried, now: Instant) {
         let (inside, response) = {
             let mut inside = lock(&self.inside);
             let asks_for_texts = self.agent.asks_for_texts() && !inside.is_hidden;
@@ -284,7 +253,7 @@ impl WrapperCall {
             index: self.index,
             names: self.names.names(),
             call: self.call,
-            name: inside.given.as_ref().and_then(SeenRequest::name),
+            name: inside.given.as_ref().and_then(Seen::name),
             tool_call: self.tool_call.as_ref().map(CallName::in_stream),
             iteration: self.iteration,
             attempt: self.attempt,
@@ -304,17 +273,14 @@ impl WrapperCall {
 impl Inner {
     /// Returns the fields of a response that differ from those of what came from inside: it may be
     /// any of several.
-    fn changed(&self, response: &SeenResponse, asks_for_texts: bool) -> Vec<FieldChange> {
+    fn changed(&self, response: &Seen, asks_for_texts: bool) -> Vec<FieldChange> {
         let Some(last) = &self.response else {
             return Vec::new();
         };
-        let mut changes = last.changes(response);
-        let is_another = |seen: &SeenResponse| seen.changes(response).is_empty();
+        let is_another = |seen: &Seen| seen.changes(response, false).is_empty();
+        let changes = last.changes(response, asks_for_texts);
         if !changes.is_empty() && self.earlier.iter().any(is_another) {
             return Vec::new();
-        }
-        if asks_for_texts {
-            last.add_texts(response, &mut changes);
         }
         changes
     }
@@ -511,7 +477,7 @@ impl<R: Request> BoundaryProbe<R> {
             let is_hidden = || (sight.hides_output)(request);
             outer.begin(&seen, is_hidden, Instant::now());
         }
-        if let SeenRequest::Model(reached) = seen {
+        if let Seen::ModelRequest(reached) = seen {
             PromptTrail::follow(observed, context, outer, reached);
         }
         let outer = outer?;
@@ -539,110 +505,35 @@ impl<R: Request> BoundaryProbe<R> {
             outer.end(end, response, now);
         }
     }
+
+    /// Returns a call behind this probe.
+    #[cold]
+    pub(super) fn around<F, E>(mut self, future: F) -> BoxCallFuture<R>
+    where
+        F: Future<Output = Result<R::Response, E>> + Send + 'static,
+        E: Into<BoxError>,
+    {
+        Box::pin(async move {
+            // What is inside is dropped before its call is over, and before the probe if it panics.
+            let result = future.await.map_err(|error| Error::from(error.into()));
+            match &result {
+                Ok(response) => self.end(CallEnd::Response, Some(response)),
+                Err(error) => self.end(CallEnd::Failed(error.kind()), None),
+            }
+            result
+        })
+    }
 }
 
 impl<R: Request> Drop for BoundaryProbe<R> {
     fn drop(&mut self) {
-        // A layer that panics before it has returned its future has not been dropped by others.
+        // What panics has not been dropped by others.
         let end = if panicking() {
             CallEnd::Failed(ErrorKind::Callback)
         } else {
             CallEnd::Dropped
         };
         self.end(end, None);
-    }
-}
-
-pin_project! {
-    /// A call behind a probe.
-    //
-    // Boxed where it is used: a boundary without a probe has no room for one.
-    #[project = ProbedState]
-    pub(super) enum ProbedCall<F, R>
-    where
-        R: Request,
-    {
-        /// Dropped in this order: what is inside ends first.
-        Running { #[pin] future: F, probe: Option<BoundaryProbe<R>> },
-        Over,
-    }
-}
-
-impl<F, E, R> ProbedCall<F, R>
-where
-    R: Request,
-    F: Future<Output = Result<R::Response, E>> + Send + 'static,
-    E: Into<BoxError> + 'static,
-{
-    #[cold]
-    pub(super) fn boxed(future: F, probe: BoundaryProbe<R>) -> BoxCallFuture<R> {
-        let probe = Some(probe);
-        Box::pin(Self::Running { future, probe })
-    }
-}
-
-impl<F, E, R> Future for ProbedCall<F, R>
-where
-    R: Request,
-    F: Future<Output = Result<R::Response, E>>,
-    E: Into<BoxError>,
-{
-    type Output = Result<R::Response>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (result, mut probe) = match self.as_mut().project() {
-            ProbedState::Over => return Poll::Pending,
-            ProbedState::Running { future, probe } => {
-                let mut panicked = OnDrop::new(probe, |probe| {
-                    if let Some(probe) = probe {
-                        probe.end(CallEnd::Failed(ErrorKind::Callback), None);
-                    }
-                });
-                let polled = future.poll(cx).map_err(|error| Error::from(error.into()));
-                panicked.disarm();
-                let result = ready!(polled);
-                (result, panicked.take())
-            }
-        };
-        // What the wrapper still holds is dropped before its call is over.
-        self.set(Self::Over);
-        if let Some(probe) = &mut probe {
-            match &result {
-                Ok(response) => probe.end(CallEnd::Response, Some(response)),
-                Err(error) => probe.end(CallEnd::Failed(error.kind()), None),
-            }
-        }
-        Poll::Ready(result)
-    }
-}
-
-pin_project! {
-    /// A call of a layer's service.
-    #[project = LayerCallState]
-    pub(super) enum LayerCall<F, R>
-    where
-        R: Request,
-    {
-        Plain { #[pin] future: F },
-        Probed { future: BoxCallFuture<R> },
-    }
-}
-
-impl<F, E, R> Future for LayerCall<F, R>
-where
-    R: Request,
-    F: Future<Output = Result<R::Response, E>>,
-    E: Into<BoxError>,
-{
-    type Output = Result<R::Response>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project() {
-            LayerCallState::Plain { future } => {
-                future.poll(cx).map_err(|error| Error::from(error.into()))
-            }
-            LayerCallState::Probed { future } => Pin::new(future).poll(cx),
-        }
     }
 }
 
@@ -682,7 +573,7 @@ impl<S: Clone, R: Request> Clone for ProbedLayer<S, R> {
 impl<S: CallService<R>, R: Request> Service<R> for ProbedLayer<S, R> {
     type Response = R::Response;
     type Error = Error;
-    type Future = LayerCall<S::Future, R>;
+    type Future = ResponseFuture<S::Future, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let polled = self.service.poll_ready(cx);
@@ -700,10 +591,8 @@ impl<S: CallService<R>, R: Request> Service<R> for ProbedLayer<S, R> {
         let probe = BoundaryProbe::enter(self.sight, names, &mut request, waiting);
         let future = self.service.call(request);
         match probe {
-            None => LayerCall::Plain { future },
-            Some(probe) => LayerCall::Probed {
-                future: ProbedCall::boxed(future, probe),
-            },
+            None => ResponseFuture::plain(future),
+            Some(probe) => ResponseFuture::boxed(probe.around(future)),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::list::Callbacks;
 use super::named_tool::NamedTool;
 use super::names::{named_in, names_of};
 use super::position::Position;
-use super::probe::{ProbedLayer, SeenRequest, SeenResponse, Sight};
+use super::probe::{ProbedLayer, Seen, Sight};
 use super::rules::{CallbackRules, Rules};
 use crate::call::{BoxCallService, CallService, Request};
 use crate::model::ModelRequest;
@@ -407,40 +407,26 @@ pub(crate) trait InAgent: Request {
     const IN_TREE: &'static InTree<Self>;
 }
 
-impl InAgent for AgentRequest {
-    const IN_TREE: &'static InTree<Self> = &InTree {
-        stack: |stacks| &stacks.agent,
-        sight: Sight {
-            context: Self::context_mut,
-            request: |request| SeenRequest::Agent(request.seen()),
-            response: |response| SeenResponse::Agent(response.seen()),
-            hides_output: |request| request.extensions().is_hidden(),
-        },
-    };
+macro_rules! in_agent {
+    ($($stack:ident: $Request:ident => $Response:ident,)*) => {$(
+        impl InAgent for $Request {
+            const IN_TREE: &'static InTree<Self> = &InTree {
+                stack: |stacks| &stacks.$stack,
+                sight: Sight {
+                    context: Self::context_mut,
+                    request: |request| Seen::$Request(request.seen()),
+                    response: |response| Seen::$Response(response.seen()),
+                    hides_output: |request| request.extensions().is_hidden(),
+                },
+            };
+        }
+    )*};
 }
 
-impl InAgent for ModelRequest {
-    const IN_TREE: &'static InTree<Self> = &InTree {
-        stack: |stacks| &stacks.model,
-        sight: Sight {
-            context: Self::context_mut,
-            request: |request| SeenRequest::Model(request.seen()),
-            response: |response| SeenResponse::Model(response.seen()),
-            hides_output: |request| request.extensions().is_hidden(),
-        },
-    };
-}
-
-impl InAgent for ToolRequest {
-    const IN_TREE: &'static InTree<Self> = &InTree {
-        stack: |stacks| &stacks.tool,
-        sight: Sight {
-            context: Self::context_mut,
-            request: |request| SeenRequest::Tool(request.seen()),
-            response: |response| SeenResponse::Tool(response.seen()),
-            hides_output: |request| request.extensions().is_hidden(),
-        },
-    };
+in_agent! {
+    agent: AgentRequest => AgentResponse,
+    model: ModelRequest => ModelResponse,
+    tool: ToolRequest => ToolResponse,
 }
 
 /// The inner service of a layer of a [`StackBuilder`]: everything registered after it.
