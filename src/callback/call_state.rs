@@ -7,10 +7,9 @@ use super::action::{Action, Recovery};
 use super::arc_callback::ArcCallback;
 use super::hook::name;
 use super::hook_set::HookSet;
-use super::members::Members;
 use super::phase::Mode;
 use super::position::Position;
-use super::probe::WrapperCall;
+use super::probe::{WrapperCall, failed_attempts};
 use super::rules::CallbackRules;
 use crate::call::Request;
 use crate::context::ConversationId;
@@ -25,7 +24,7 @@ pub(super) struct CallState<R: Request> {
     pub(super) rules: CallbackRules,
     /// The position of the band in an agent's stack, if it is in one.
     pub(super) position: Option<Position>,
-    pub(super) callbacks: Arc<Members<R>>,
+    pub(super) callbacks: Arc<Vec<ArcCallback<R>>>,
     /// How many callbacks have been entered. They run in order, so those that were entered are the
     /// first few, and of the later ones the first few guards.
     pub(super) entered: usize,
@@ -33,9 +32,8 @@ pub(super) struct CallState<R: Request> {
 }
 
 impl<R: Request> CallState<R> {
-    /// Returns the next callback whose `hook` is to run. `passed` counts those with this hook that
-    /// were passed. Callbacks before it that lack only this hook count as entered, so their
-    /// `on_end` runs.
+    /// Returns the next callback whose `hook` is to run, behind those that were `passed`. Callbacks
+    /// before it that lack only this hook count as entered, so their `on_end` runs.
     #[inline]
     pub(super) fn next(&mut self, passed: &mut usize, mode: Mode, hook: HookSet) -> Option<usize> {
         let guards_alone = mode == Mode::Guards;
@@ -46,24 +44,24 @@ impl<R: Request> CallState<R> {
         } else {
             &mut self.entered
         };
-        let callbacks = self.callbacks.with(hook);
+        let count = self.callbacks.len();
         let is_reversed = self.rules.unwinds && hook != HookSet::BEFORE;
-        while *passed < callbacks.len() {
-            let place = if is_reversed {
-                callbacks.len() - 1 - *passed
+        while *passed < count {
+            let index = if is_reversed {
+                count - 1 - *passed
             } else {
                 *passed
             };
-            let index = callbacks[place];
             *passed += 1;
-            if !guards_alone || self.callbacks[index].guards() {
+            let callback = &self.callbacks[index];
+            if callback.has(hook) && (!guards_alone || callback.guards()) {
                 // Never less: each phase begins again with the first callback.
                 *entered = (*entered).max(index + 1);
                 return Some(index);
             }
         }
         // The phase is over, so callbacks behind the last one with this hook count as well.
-        *entered = self.callbacks.all().len();
+        *entered = count;
         None
     }
 
@@ -76,56 +74,58 @@ impl<R: Request> CallState<R> {
         &self.callbacks[index]
     }
 
-    /// Writes a decision to the log that changes what happens.
-    pub(super) fn log(&self, index: usize, hook: &'static str, decision: &CallbackDecision) {
-        if matches!(
-            decision,
-            CallbackDecision::Continue | CallbackDecision::Propagate
-        ) {
-            return;
-        }
-        let context = self.request.context();
-        let conversation = context.extensions().get::<ConversationId>();
-        tracing::debug!(
-            run_id = context.run_id(),
-            conversation = conversation.map(ConversationId::as_str),
-            call = %CallSite::of(&self.request),
-            callback = %name(self.at(index).get()),
-            hook,
-            ?decision,
-            "callback decided"
-        );
-    }
-
-    /// Tells of a hook's decision; before the call, it then waits for the consumer.
+    /// Tells of a hook's decision, if somebody listens; before the call, it then waits for the
+    /// consumer. One that changes what happens is logged as well.
     //
     // Not an async fn, which would store the event, and have room for the wait twice: that of every
     // band, whether anybody is told or not.
-    pub(super) fn show(
+    pub(super) fn tell<D>(
         &self,
         index: usize,
         hook: &'static str,
-        decision: CallbackDecision,
-    ) -> OptionFuture<impl Future> {
+        decision: &Result<D>,
+    ) -> OptionFuture<impl Future>
+    where
+        for<'a> CallbackDecision: From<&'a D>,
+    {
+        let decision = match decision {
+            Ok(decision) => decision.into(),
+            // Not the error itself: a callback outside may hide its text.
+            Err(error) => CallbackDecision::Failed(error.kind()),
+        };
         let context = self.request.context();
+        if !matches!(
+            decision,
+            CallbackDecision::Continue | CallbackDecision::Propagate
+        ) {
+            let conversation = context.extensions().get::<ConversationId>();
+            tracing::debug!(
+                run_id = context.run_id(),
+                conversation = conversation.map(ConversationId::as_str),
+                call = %CallSite::of(&self.request),
+                callback = %name(self.at(index).get()),
+                hook,
+                ?decision,
+                "callback decided"
+            );
+        }
+        let listeners = context.listeners();
+        if !listeners.is_told() {
+            return None.into();
+        }
         let tool_call = context.tool_call_message();
         let wrapper = WrapperCall::around(context, R::CALL);
-        let note = CallbackNote {
+        let note = EventKind::Callback(Arc::new(CallbackNote {
             callback: name(self.at(index).get()),
             wrapper: wrapper.and_then(|carried| Some(carried.entered()?.index())),
             hook,
             call: R::CALL,
             name: self.request.name().map(Into::into),
             tool_call: tool_call.map(|(message, index)| message.tool_call(index)),
-            attempt: context
-                .scope()
-                .tally
-                .failed_attempts(R::CALL, context.own_tool_call()),
+            attempt: failed_attempts(context, R::CALL),
             decision,
             reasons: wrapper.map_or_else(Vec::new, |carried| carried.new_reasons()),
-        };
-        let note = EventKind::Callback(Arc::new(note));
-        let listeners = context.listeners();
+        }));
         let sending = if hook == "before" {
             Some(listeners.tell(note))
         } else {
@@ -182,18 +182,6 @@ impl<R: Request> CallState<R> {
             .endings()
             .latch::<R>(&error, hook == "after");
         error
-    }
-}
-
-/// Returns a decision for those who are told of it.
-pub(super) fn decided<T>(decision: &Result<T>) -> CallbackDecision
-where
-    for<'a> CallbackDecision: From<&'a T>,
-{
-    match decision {
-        Ok(decision) => decision.into(),
-        // Not the error itself: a callback outside may hide its text.
-        Err(error) => CallbackDecision::Failed(error.kind()),
     }
 }
 

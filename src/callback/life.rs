@@ -42,7 +42,7 @@ use std::time::Duration;
 use tower::Service;
 
 use super::action::{Action, Outcome, Recovery};
-use super::call_state::{CallState, decided};
+use super::call_state::CallState;
 use super::hook::Hook;
 use super::hook_set::HookSet;
 use super::list::Callbacks;
@@ -66,45 +66,42 @@ use crate::stream::NextAttempt;
 impl<R: Request> LayerInner<R> {
     /// Makes a call, driving readiness first.
     pub(crate) fn make(&self, request: R) -> BoxCallFuture<R> {
-        // Apart from the rest, which would make the path of a call without any callback longer.
-        if self.has_no_callbacks(request.context()) {
-            return self.inner.make(request);
+        match self.layered(request.context()) {
+            Some(layered) => layered.make(request),
+            None => self.enter(request, None),
         }
-        self.make_in_bands(request)
     }
 
-    /// Returns whether a call of this run meets nothing before its target: no callback, and no
-    /// layer.
-    pub(crate) fn is_bare(&self, context: &RunContext) -> bool {
-        let is_whole = self.from == Position::Journal && self.to == Position::LAST;
-        is_whole && self.has_no_callbacks(context)
-    }
-
-    fn has_no_callbacks(&self, context: &RunContext) -> bool {
-        self.own.parts().is_empty() && Tree::of(context).is_none() && !self.is_outside_run(context)
-    }
-
-    #[inline(never)]
-    fn make_in_bands(&self, request: R) -> BoxCallFuture<R> {
-        if self.is_outside_run(request.context()) {
-            return Box::pin(std::future::ready(Err(no_part_of_the_run::<R>())));
-        }
-        if let Some(layered) = self.layered(request.context()) {
-            return layered.make(request);
+    /// Runs the bands around a call, and what is inside them, which may be ready.
+    fn enter(&self, mut request: R, ready: Option<BoxCallService<R>>) -> BoxCallFuture<R> {
+        if self.to == Position::LAST && request.context().path().is_empty() {
+            let message = format!(
+                "a layer has replaced the agent's {} request by a new one, which does not belong to \
+                 the run; change the request that the layer received, or a clone of it",
+                R::CALL
+            );
+            let error = Error::new(ErrorKind::InvalidRequest, message);
+            return Box::pin(std::future::ready(Err(error)));
         }
         let bands = self.bands(request.context());
-        let mut request = request;
         // Never left as it was: a model may pass its request on to another agent.
         request.set_direct(bands.left_out.is_some());
         let Bands { first, inner, .. } = bands;
-        match first {
-            None => reach(self.target_sight(), request, |request| {
+        let is_ready = ready.is_some();
+        if first.is_none() && !is_ready {
+            return reach(self.target_sight(), request, |request| {
                 self.inner.make(request)
-            }),
-            Some(_) => self
-                .inside(inner, self.inner.clone())
-                .enter(first, request, false),
+            });
         }
+        let inside = Inside {
+            bands: (!inner.is_empty()).then(|| Arc::new(inner)),
+            next: 0,
+            is_in_outermost: false,
+            sight: self.sight(),
+            target_sight: self.target_sight(),
+            inner: ready.unwrap_or_else(|| self.inner.clone()),
+        };
+        inside.enter(first, request, is_ready)
     }
 
     /// Returns this in the layers of bundles and the bands between them, if there are layers.
@@ -135,18 +132,6 @@ impl<R: Request> LayerInner<R> {
             };
         }
         Some(layered)
-    }
-
-    /// Returns what is inside the first of these bands.
-    fn inside(&self, bands: Vec<Band<R>>, inner: BoxCallService<R>) -> Inside<R> {
-        Inside {
-            bands: (!bands.is_empty()).then(|| Arc::new(bands)),
-            next: 0,
-            is_in_outermost: false,
-            sight: self.sight(),
-            target_sight: self.target_sight(),
-            inner,
-        }
     }
 
     /// Returns how a probe looks at what reaches the target of the call, which is directly inside
@@ -231,11 +216,6 @@ impl<R: Request> LayerInner<R> {
         }
         result
     }
-
-    /// Returns whether the call does not belong to the run of an agent, although the stack does.
-    fn is_outside_run(&self, context: &RunContext) -> bool {
-        self.to == Position::LAST && context.path().is_empty()
-    }
 }
 
 impl<R: Request> Service<R> for LayerInner<R> {
@@ -248,25 +228,9 @@ impl<R: Request> Service<R> for LayerInner<R> {
     }
 
     fn call(&mut self, request: R) -> BoxCallFuture<R> {
-        if self.is_outside_run(request.context()) {
-            return Box::pin(std::future::ready(Err(no_part_of_the_run::<R>())));
-        }
-        let bands = self.bands(request.context());
-        let mut request = request;
-        request.set_direct(bands.left_out.is_some());
-        let Bands { first, inner, .. } = bands;
         let ready = self.inner.take();
-        self.inside(inner, ready).enter(first, request, true)
+        self.enter(request, Some(ready))
     }
-}
-
-fn no_part_of_the_run<R: Request>() -> Error {
-    let message = format!(
-        "a layer has replaced the agent's {} request by a new one, which does not belong to the \
-         run; change the request that the layer received, or a clone of it",
-        R::CALL
-    );
-    Error::new(ErrorKind::InvalidRequest, message)
 }
 
 type Band<R> = (Position, Callbacks<R>);
@@ -531,9 +495,11 @@ where
             let may_retry = retries < self.max_retries();
             failed = Some(error.kind());
             // In a box, so that a call that does not fail needs no space for it.
-            match Box::pin(self.recover(error, may_retry, original.is_some())).await? {
-                AfterError::Fallback(response) => return Ok((response, Origin::Fallback)),
-                AfterError::Retry(mode) => before_mode = mode,
+            match Box::pin(self.call.on_error(error, may_retry)).await? {
+                Recovered::Fallback(response) => return Ok((response, Origin::Fallback)),
+                Recovered::Retry { .. } if original.is_some() => before_mode = Some(Mode::All),
+                // The guards allowed a different request.
+                Recovered::Retry { is_changed } => before_mode = is_changed.then_some(Mode::Guards),
             }
             retries += 1;
         }
@@ -557,26 +523,6 @@ where
             reached.end::<R>(&mut result);
         }
         result
-    }
-
-    /// Runs the `on_error`s. `runs_all_again` if a retry runs every `before` again.
-    async fn recover(
-        &mut self,
-        error: Error,
-        may_retry: bool,
-        runs_all_again: bool,
-    ) -> Result<AfterError<R::Response>> {
-        let call = &mut self.call;
-        let sent = call.request.clone();
-        Ok(match call.on_error(error, may_retry).await? {
-            Recovered::Fallback(response) => AfterError::Fallback(response),
-            Recovered::Retry if runs_all_again => AfterError::Retry(Some(Mode::All)),
-            // The guards allowed a different request.
-            Recovered::Retry if call.request.is_changed_from(&sent) => {
-                AfterError::Retry(Some(Mode::Guards))
-            }
-            Recovered::Retry => AfterError::Retry(None),
-        })
     }
 
     async fn ready(&mut self) -> Result<()> {
@@ -626,13 +572,6 @@ where
     }
 }
 
-/// The way on after the `on_error`s of a failed attempt.
-enum AfterError<T> {
-    Fallback(T),
-    /// A retry, before which these `before`s run again.
-    Retry(Option<Mode>),
-}
-
 /// Returns whether `on_error` is skipped: the error ends more than the call, or there was no call
 /// to recover.
 fn is_final<R: Request>(context: &RunContext, error: &Error) -> bool {
@@ -645,7 +584,10 @@ fn is_final<R: Request>(context: &RunContext, error: &Error) -> bool {
 
 /// The decision of the `on_error`s, unless it is to fail.
 enum Recovered<T> {
-    Retry,
+    /// `is_changed` says whether the `on_error`s have changed the request.
+    Retry {
+        is_changed: bool,
+    },
     Fallback(T),
 }
 
@@ -667,11 +609,7 @@ impl<R: Request> CallState<R> {
             if !is_watched && !may_hold && matches!(decision, Ok(Action::Continue)) {
                 continue;
             }
-            let decided = decided(&decision);
-            self.log(index, "before", &decided);
-            if is_watched {
-                self.show(index, "before", decided).await;
-            }
+            self.tell(index, "before", &decision).await;
             if may_hold {
                 self.hold(index, &decision);
             }
@@ -706,8 +644,8 @@ impl<R: Request> CallState<R> {
         may_retry: bool,
     ) -> Result<Recovered<R::Response>> {
         let mut phase = PhaseDecisions::new(Mode::All);
+        let sent = self.request.clone();
         let mut retries = false;
-        let is_watched = self.request.context().listeners().is_told();
         let mut passed = 0;
         while let Some(index) = self.next(&mut passed, phase.mode, HookSet::ON_ERROR) {
             let Self {
@@ -717,11 +655,7 @@ impl<R: Request> CallState<R> {
             let is_guard = callback.guards();
             let callback = callback.get();
             let decision = Hook::new(|| callback.on_error(request, &error)).await;
-            let decided = decided(&decision);
-            self.log(index, "on_error", &decided);
-            if is_watched {
-                self.show(index, "on_error", decided).await;
-            }
+            self.tell(index, "on_error", &decision).await;
             match decision {
                 Ok(Recovery::Propagate) => {}
                 _ if phase.mode == Mode::Notify && !is_guard => {}
@@ -751,7 +685,9 @@ impl<R: Request> CallState<R> {
         }
         match phase.finish()? {
             Some(response) => Ok(Recovered::Fallback(*response)),
-            None if retries => Ok(Recovered::Retry),
+            None if retries => Ok(Recovered::Retry {
+                is_changed: self.request.is_changed_from(&sent),
+            }),
             None => Err(error),
         }
     }
@@ -762,7 +698,7 @@ impl<R: Request> CallState<R> {
             return Recovery::Fail(error);
         }
         match self.on_error(error, true).await {
-            Ok(Recovered::Retry) => Recovery::Retry,
+            Ok(Recovered::Retry { .. }) => Recovery::Retry,
             Ok(Recovered::Fallback(response)) => Recovery::Fallback(response),
             Err(error) => Recovery::Fail(error),
         }
@@ -789,11 +725,7 @@ impl<R: Request> CallState<R> {
             if !is_watched && matches!(decision, Ok(Action::Continue)) {
                 continue;
             }
-            let decided = decided(&decision);
-            self.log(index, "after", &decided);
-            if is_watched {
-                self.show(index, "after", decided).await;
-            }
+            self.tell(index, "after", &decision).await;
             match decision {
                 Ok(Action::Continue) => {}
                 _ if phase.mode == Mode::Notify && !is_guard => {}
@@ -842,11 +774,10 @@ impl<R: Request> CallState<R> {
 
     /// Runs `on_end` of every callback that was entered.
     fn end(&self, outcome: Outcome<'_, R::Response>) {
-        for &index in self.callbacks.with(HookSet::ON_END) {
-            if self.has_entered(index) {
-                let callback = self.at(index).get();
+        for (index, callback) in self.callbacks.iter().enumerate() {
+            if callback.has(HookSet::ON_END) && self.has_entered(index) {
                 // It cannot change the result, and neither can its panic.
-                drop(catch(|| callback.on_end(&self.request, outcome)));
+                drop(catch(|| callback.get().on_end(&self.request, outcome)));
             }
         }
     }

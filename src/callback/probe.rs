@@ -20,9 +20,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower::Service;
 
+use super::arc_callback::ArcCallback;
 use super::future::ResponseFuture;
 use super::hook::name;
-use super::members::Members;
 use crate::call::{BoxCallFuture, CallKind, CallService, Request};
 use crate::context::{Carried, RunContext};
 use crate::conversation::CallName;
@@ -291,12 +291,10 @@ pub(super) trait WrapperNames: Send + Sync {
     fn names(&self) -> Vec<String>;
 }
 
-impl<R: Request> WrapperNames for Members<R> {
+impl<R: Request> WrapperNames for Vec<ArcCallback<R>> {
     fn names(&self) -> Vec<String> {
-        let members = self.all().iter();
-        members
-            .map(|callback| name(callback.get()).into())
-            .collect()
+        let names = self.iter().map(|callback| name(callback.get()).into());
+        names.collect()
     }
 }
 
@@ -386,7 +384,7 @@ impl PromptTrail {
 }
 
 /// Returns how many attempts at a call of this kind have failed.
-fn failed_attempts(context: &RunContext, call: CallKind) -> u32 {
+pub(super) fn failed_attempts(context: &RunContext, call: CallKind) -> u32 {
     let tally = &context.scope().tally;
     tally.failed_attempts(call, context.own_tool_call())
 }
