@@ -8,7 +8,7 @@ use tower_layer::Layer;
 use super::agent::{Agent, AgentInner};
 use super::answer_calls::AnswerCalls;
 use super::build_error::BuildError;
-use super::loop_config::{LoopConfig, StopWhen};
+use super::loop_config::{LoopConfig, LoopOptions};
 use super::loop_state;
 use super::named_tools::{self, KnownTools, ToolNames};
 use super::outline::{Body, Outline};
@@ -18,7 +18,7 @@ use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
 use super::transfer;
 use crate::callback::{Bundle, Callback, LayerInner, Position, Rules};
 use crate::model::{BoxModel, ModelRequest, ModelService, Settings};
-use crate::run::{AgentRequest, AgentService, TransferTarget};
+use crate::run::{AgentRequest, AgentService};
 use crate::tool::{BoxTool, Tool, ToolRequest, ToolService, ToolSet};
 use crate::type_name::without_paths;
 
@@ -34,16 +34,8 @@ pub struct AgentBuilder {
     model_name: String,
     tools: Vec<Tool>,
     tools_of_runs: BTreeSet<Arc<str>>,
-    sub_agents: Vec<Agent>,
-    instructions: Option<Arc<str>>,
-    settings: Settings,
     max_iterations: u32,
-    tool_concurrency: usize,
-    show_tool: Option<ShowTool>,
-    tool_failure_message: Option<Cow<'static, str>>,
-    stop_when: Option<StopWhen>,
-    output_key: Option<Arc<str>>,
-    is_without_history: bool,
+    options: LoopOptions,
 }
 
 /// Checks that no two of these agents have the same name.
@@ -70,16 +62,18 @@ impl AgentBuilder {
             model: BoxModel::leaf(AnswerCalls(model), None),
             tools: Vec::new(),
             tools_of_runs: BTreeSet::new(),
-            sub_agents: Vec::new(),
-            instructions: None,
-            settings: Settings::default(),
             max_iterations: 25,
-            tool_concurrency: 8,
-            show_tool: None,
-            tool_failure_message: None,
-            stop_when: None,
-            output_key: None,
-            is_without_history: false,
+            options: LoopOptions {
+                instructions: None,
+                settings: Arc::default(),
+                tool_concurrency: 8,
+                show_tool: None,
+                tool_failure_message: None,
+                stop_when: None,
+                sub_agents: Vec::new(),
+                output_key: None,
+                is_without_history: false,
+            },
         }
     }
 
@@ -94,13 +88,13 @@ impl AgentBuilder {
     /// Sets the system prompt. Placeholders such as `{city}` are text, unless the
     /// [semantics](crate::callback::LoopRules::placeholders) fill them.
     pub fn instructions(mut self, instructions: impl Into<Arc<str>>) -> Self {
-        self.instructions = Some(instructions.into());
+        self.options.instructions = Some(instructions.into());
         self
     }
 
     /// Sets the settings of model calls; a request's own settings override them.
     pub fn settings(mut self, settings: Settings) -> Self {
-        self.settings = settings;
+        self.options.settings = Arc::new(settings);
         self
     }
 
@@ -157,7 +151,7 @@ impl AgentBuilder {
     /// # }
     /// ```
     pub fn sub_agent(mut self, agent: Agent) -> Self {
-        self.sub_agents.push(agent);
+        self.options.sub_agents.push(agent);
         self
     }
 
@@ -195,7 +189,7 @@ impl AgentBuilder {
     /// # }
     /// ```
     pub fn output_key(mut self, key: impl Into<Arc<str>>) -> Self {
-        self.output_key = Some(key.into());
+        self.options.output_key = Some(key.into());
         self
     }
 
@@ -203,7 +197,7 @@ impl AgentBuilder {
     /// the conversation, and what follows it. The transcript, callbacks of the agent itself and
     /// other agents have the whole conversation.
     pub fn without_history(mut self) -> Self {
-        self.is_without_history = true;
+        self.options.is_without_history = true;
         self
     }
 
@@ -218,7 +212,7 @@ impl AgentBuilder {
     /// order of the calls. With 1, the calls behind one that interrupts the run are made after its
     /// answer.
     pub fn tool_concurrency(mut self, limit: usize) -> Self {
-        self.tool_concurrency = limit;
+        self.options.tool_concurrency = limit;
         self
     }
 
@@ -237,7 +231,7 @@ impl AgentBuilder {
         mut self,
         stop: impl Fn(&LoopProgress<'_>) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.stop_when = Some(Box::new(stop));
+        self.options.stop_when = Some(Box::new(stop));
         self
     }
 
@@ -301,7 +295,7 @@ impl AgentBuilder {
         F: Fn(ToolAnswer) -> O + Send + Sync + 'static,
         O: IntoToolMessages<M>,
     {
-        self.show_tool = Some(ShowTool::new(function));
+        self.options.show_tool = Some(ShowTool::new(function));
         self
     }
 
@@ -314,7 +308,7 @@ impl AgentBuilder {
     /// [`Denied`](crate::ErrorKind::Denied), are always shown to the model. Sub-agents have their
     /// own setting.
     pub fn tool_failure_message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
-        self.tool_failure_message = Some(message.into());
+        self.options.tool_failure_message = Some(message.into());
         self
     }
 
@@ -341,15 +335,15 @@ impl AgentBuilder {
     /// Callbacks inside a composed layer, such as a `ServiceBuilder` stack, are not checked.
     pub fn build(mut self) -> Result<Agent, BuildError> {
         self.shell.settle()?;
-        check_members(&self.sub_agents)?;
-        if self.tool_concurrency == 0 {
+        check_members(&self.options.sub_agents)?;
+        if self.options.tool_concurrency == 0 {
             return Err(BuildError::NoToolConcurrency);
         }
         // A tool like any other, for the checks below and for the outline.
         self.tools.extend(transfer::tool(
-            transfer::targets(&self.sub_agents).collect(),
+            transfer::targets(&self.options.sub_agents).collect(),
         ));
-        let outline = self.outline();
+        let outline = Arc::new(self.outline());
         let mut own = ToolNames::new();
         // What they are is known when a run brings them.
         named_tools::add(
@@ -361,7 +355,7 @@ impl AgentBuilder {
         named_tools::add(&mut own, declared);
         let mut all = own.clone();
         let of_agents = self.tools.iter().map(Tool::inner_tools);
-        let of_agents = of_agents.chain(self.sub_agents.iter().map(Agent::known_tools));
+        let of_agents = of_agents.chain(self.options.sub_agents.iter().map(Agent::known_tools));
         let of_agents = of_agents.flatten().map(|(name, is)| (&**name, *is));
         named_tools::add(&mut all, of_agents);
         let mut tool_set = ToolSet::new();
@@ -369,10 +363,6 @@ impl AgentBuilder {
             tool_set.insert(tool)?;
         }
         let Shell {
-            name,
-            description,
-            transfer_to_parent,
-            transfer_to_peers,
             global,
             own: around,
             rules,
@@ -387,29 +377,17 @@ impl AgentBuilder {
         of_tree.extend(around.agent.named_tools());
         named_tools::check(of_tree.iter().cloned(), &all)?;
         let rules = rules.as_deref();
-        let model = around.model.in_agent(self.model, rules);
         let tools = tool_set.clone();
         // Always ready: a call waits for its own tool inside.
         let tools = BoxTool::internal(move |request| tools.make(request));
-        let tools = around.tool.in_agent(tools, rules);
-        let config = LoopConfig {
-            model,
-            tools,
+        let output_key = self.options.output_key.clone();
+        let agent = loop_state::service(LoopConfig {
+            model: around.model.in_agent(self.model, rules),
+            tools: around.tool.in_agent(tools, rules),
             tool_set,
-            instructions: self.instructions,
-            settings: Arc::new(self.settings),
-            tool_concurrency: self.tool_concurrency,
-            show_tool: self.show_tool,
-            tool_failure_message: self.tool_failure_message,
-            stop_when: self.stop_when,
-            sub_agents: self.sub_agents,
-            transfer_to_parent,
-            transfer_to_peers,
-            own: TransferTarget { name, description },
-            output_key: self.output_key.clone(),
-            is_without_history: self.is_without_history,
-        };
-        let agent = loop_state::service(config);
+            outline: outline.clone(),
+            options: self.options,
+        });
         let stack = around.agent.in_agent(agent, rules);
         let mut brought = [named, of_tree].concat();
         // Checked again at the start of each run, which has to bring them.
@@ -418,9 +396,9 @@ impl AgentBuilder {
             max_iterations: self.max_iterations,
             known_tools: KnownTools { all, brought },
             explanation: outline.explain(&None, None),
-            outline: Arc::new(outline),
+            outline,
             gives_one_answer: true,
-            output_key: self.output_key,
+            output_key,
             stack,
         }))
     }
@@ -431,9 +409,9 @@ impl AgentBuilder {
             body: Body::Loop {
                 max_iterations: self.max_iterations,
                 model: self.model_name.clone(),
-                tool_concurrency: self.tool_concurrency,
+                tool_concurrency: self.options.tool_concurrency,
                 tools: self.tools.iter().map(Outline::tool).collect(),
-                sub_agents: self.sub_agents.iter().map(Agent::outline).collect(),
+                sub_agents: self.options.sub_agents.iter().map(Agent::outline).collect(),
             },
         }
     }

@@ -146,10 +146,10 @@ impl<'a> LoopState<'a> {
             None => tools,
         };
         let settings = match request.settings() {
-            unset if *unset == Settings::default() => config.settings.clone(),
-            set => Arc::new(set.clone().or(&config.settings)),
+            unset if *unset == Settings::default() => config.options.settings.clone(),
+            set => Arc::new(set.clone().or(&config.options.settings)),
         };
-        let answering = Answering::of(request, config.instructions.as_ref()).map(Box::new);
+        let answering = Answering::of(request, config.options.instructions.as_ref()).map(Box::new);
         let (settings, declarations) = match &answering {
             Some(answering) => (
                 answering.settings(&settings).into(),
@@ -269,7 +269,7 @@ impl<'a> LoopState<'a> {
                         Ok(are_answered) => {
                             self.let_choose();
                             self.next = are_answered.then_some(NextStep::Model);
-                            match &self.config.stop_when {
+                            match &self.config.options.stop_when {
                                 Some(stop_when) => self.stopped(stop_when),
                                 None => Ok(None),
                             }
@@ -292,7 +292,7 @@ impl<'a> LoopState<'a> {
                 .await;
         }
         self.context().listeners().tell_results(added).await;
-        let agents = &self.config.sub_agents;
+        let agents = &self.config.options.sub_agents;
         match whose_turn(self.context(), agents, &self.transcript.messages()) {
             Ok(Some(index)) => return Ok(Some(&agents[index])),
             Ok(None) => {
@@ -312,7 +312,7 @@ impl<'a> LoopState<'a> {
 
     /// Returns the agent that has the conversation since an earlier turn, and gives the turn to it.
     fn last_speaker(&self) -> Option<&'a Agent> {
-        let agents = &self.config.sub_agents;
+        let agents = &self.config.options.sub_agents;
         let place = self.context().place();
         let is_begun = !matches!(place.turn(), WhoseTurn::Unknown);
         if agents.is_empty()
@@ -336,7 +336,7 @@ impl<'a> LoopState<'a> {
         let Some(shared) = &self.shared else {
             return Successor::None;
         };
-        let agents = &self.config.sub_agents;
+        let agents = &self.config.options.sub_agents;
         let Some(name) = self.transcript.read(transfer::successor) else {
             return Successor::None;
         };
@@ -373,7 +373,7 @@ impl<'a> LoopState<'a> {
             }
             None | Some(ToolChoice::Auto | ToolChoice::None) => return,
         };
-        if self.config.stop_when.is_none() {
+        if self.config.options.stop_when.is_none() {
             Arc::make_mut(&mut self.settings).tool_choice = choice;
         }
     }
@@ -433,9 +433,13 @@ impl<'a> LoopState<'a> {
         // From here on the other agent records messages.
         drop(std::mem::take(&mut self.transcript));
         let mut request = self.request.hand_over(messages.in_call_order().clone());
-        let peers = transfer::targets(&self.config.sub_agents);
+        let shell = &self.config.outline.shell;
+        let peers = transfer::targets(&self.config.options.sub_agents);
         request.neighbours = Some(Arc::new(Neighbours {
-            parent: self.config.own.clone(),
+            parent: TransferTarget {
+                name: shell.name.clone(),
+                description: shell.description.clone(),
+            },
             peers: peers.filter(|peer| *peer.name != *agent.name()).collect(),
         }));
         let response = agent.run(request).await?;
@@ -551,7 +555,7 @@ impl<'a> LoopState<'a> {
     fn template(&self) -> Option<&Arc<str>> {
         let answering = self.answering.as_deref();
         let instructions = answering.and_then(Answering::instructions);
-        instructions.or(self.config.instructions.as_ref())
+        instructions.or(self.config.options.instructions.as_ref())
     }
 
     /// Returns the instructions for the model.
@@ -575,7 +579,7 @@ impl<'a> LoopState<'a> {
     /// Returns what the model reads of the conversation.
     fn view(&self, messages: Messages) -> Messages {
         let quotes = self.rules.others_turns == OthersTurns::Quoted;
-        let is_of_turn = self.config.is_without_history;
+        let is_of_turn = self.config.options.is_without_history;
         if !quotes && !is_of_turn {
             return messages;
         }
@@ -703,7 +707,7 @@ impl<'a> LoopState<'a> {
 
     /// Stores the agent's text in the state, now that it has said this.
     fn store_text(&self, said: &Message) {
-        let Some(key) = &self.config.output_key else {
+        let Some(key) = &self.config.options.output_key else {
             return;
         };
         // Whatever is stored stays until there is something to store.
@@ -854,20 +858,20 @@ impl SharedConversation {
     /// Returns it for an agent with this request; `None` for an agent alone.
     fn of(config: &LoopConfig, rules: &LoopRules, request: &AgentRequest) -> Option<Box<Self>> {
         let place = request.context().place();
-        let author = place.author(!config.sub_agents.is_empty())?;
+        let author = place.author(!config.options.sub_agents.is_empty())?;
         let mut outside = Vec::new();
         if let Some(neighbours) = &request.neighbours {
-            if config
-                .transfer_to_parent
-                .unwrap_or(rules.transfer_to_parent)
-            {
+            let shell = &config.outline.shell;
+            let may = shell.transfer_to_parent;
+            if may.unwrap_or(rules.transfer_to_parent) {
                 outside.push(neighbours.parent.clone());
             }
-            if config.transfer_to_peers.unwrap_or(rules.transfer_to_peers) {
+            let may = shell.transfer_to_peers;
+            if may.unwrap_or(rules.transfer_to_peers) {
                 outside.extend_from_slice(&neighbours.peers);
             }
             // A sub-agent of its own is nearer.
-            let own = &config.sub_agents;
+            let own = &config.options.sub_agents;
             outside.retain(|target| own.iter().all(|agent| *agent.name() != *target.name));
         }
         Some(Box::new(Self {
@@ -882,7 +886,7 @@ impl SharedConversation {
         if self.outside.is_empty() {
             return Ok(tools);
         }
-        let own = transfer::targets(&config.sub_agents);
+        let own = transfer::targets(&config.options.sub_agents);
         let targets = own.chain(self.outside.iter().cloned()).collect();
         let Some(transfer) = transfer::tool(targets) else {
             return Ok(tools);

@@ -120,7 +120,7 @@ impl ToolTurn<'_> {
         self.transcript.begin_turn(names);
         let at_once = match self.rules.tool_calls {
             ToolCalls::OneByOne => 1,
-            ToolCalls::Concurrent => self.config.tool_concurrency,
+            ToolCalls::Concurrent => self.config.options.tool_concurrency,
         };
         let calls = pending.calls().enumerate();
         if at_once == 1 {
@@ -327,7 +327,7 @@ impl ToolTurn<'_> {
         if made.context.endings().waits(CallKind::Tool) {
             return MaybeFuture::ready(Ok(Slot::Open));
         }
-        match &self.config.show_tool {
+        match &self.config.options.show_tool {
             Some(show) => {
                 self.keep_result(made, default.clone());
                 MaybeFuture::pending(self.show(show, made, response, default))
@@ -468,7 +468,7 @@ impl ToolTurn<'_> {
 
     /// Returns that message, with the outcome of the call after its text.
     fn failed(&self, call: &ToolCall, error: &Error, outcome: &str) -> Message {
-        let error = match &self.config.tool_failure_message {
+        let error = match &self.config.options.tool_failure_message {
             Some(message) => error.clone().or_model_message(message.clone()),
             None => error.clone(),
         };

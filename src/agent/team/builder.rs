@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use super::config::{MakeTasks, Plan, TeamConfig, Until};
+use super::config::{Plan, TeamConfig};
 use super::service::service;
 use crate::agent::agent::{Agent, AgentInner};
 use crate::agent::build_error::BuildError;
@@ -82,30 +82,26 @@ use crate::run::{AgentRequest, AgentResponse, AgentService};
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct TeamBuilder {
     shell: Shell,
-    plan: Plan,
-    members: Vec<Agent>,
-    until: Option<Until>,
-    concurrency: Option<usize>,
-    allows_failures: bool,
+    team: TeamConfig,
 }
 
 impl Agent {
     /// Creates a team whose members run in turn: each continues the conversation of those before
     /// it. See [`TeamBuilder`].
     pub fn sequential(name: impl Into<Arc<str>>) -> TeamBuilder {
-        TeamBuilder::sequential(name.into())
+        TeamBuilder::new(name.into(), Plan::InTurn { rounds: 1 })
     }
 
     /// Creates a team whose members respond to the same conversation in parallel. See
     /// [`TeamBuilder`].
     pub fn parallel(name: impl Into<Arc<str>>) -> TeamBuilder {
-        TeamBuilder::parallel(name.into())
+        TeamBuilder::new(name.into(), Plan::SideBySide)
     }
 
     /// Creates a team whose members run in turn, for at most `max_rounds` rounds. See
     /// [`TeamBuilder`].
     pub fn repeat(name: impl Into<Arc<str>>, max_rounds: u32) -> TeamBuilder {
-        TeamBuilder::repeat(name.into(), max_rounds)
+        TeamBuilder::new(name.into(), Plan::InTurn { rounds: max_rounds })
     }
 
     /// Creates a team that runs one agent once for each task, in parallel. The tasks are made when
@@ -161,35 +157,21 @@ impl Agent {
             let tasks = make_tasks(request)?;
             Ok(tasks.into_iter().map(Into::into).collect())
         };
-        TeamBuilder::for_each(name.into(), worker, Box::new(make_tasks))
+        TeamBuilder::new(name.into(), Plan::ForEach(Box::new(make_tasks))).agent(worker)
     }
 }
 
 impl TeamBuilder {
-    pub(in crate::agent) fn sequential(name: Arc<str>) -> Self {
-        Self::new(name, Plan::InTurn { rounds: 1 })
-    }
-
-    pub(in crate::agent) fn parallel(name: Arc<str>) -> Self {
-        Self::new(name, Plan::SideBySide)
-    }
-
-    pub(in crate::agent) fn repeat(name: Arc<str>, rounds: u32) -> Self {
-        Self::new(name, Plan::InTurn { rounds })
-    }
-
-    fn for_each(name: Arc<str>, worker: Agent, make_tasks: MakeTasks) -> Self {
-        Self::new(name, Plan::ForEach(make_tasks)).agent(worker)
-    }
-
     fn new(name: Arc<str>, plan: Plan) -> Self {
         Self {
             shell: Shell::new(name),
-            plan,
-            members: Vec::new(),
-            until: None,
-            concurrency: None,
-            allows_failures: false,
+            team: TeamConfig {
+                plan,
+                members: Vec::new(),
+                until: None,
+                concurrency: None,
+                allows_failures: false,
+            },
         }
     }
 
@@ -197,13 +179,13 @@ impl TeamBuilder {
 
     /// Adds a member.
     pub fn agent(mut self, member: Agent) -> Self {
-        self.members.push(member);
+        self.team.members.push(member);
         self
     }
 
     /// Adds several members.
     pub fn agents(mut self, members: impl IntoIterator<Item = Agent>) -> Self {
-        self.members.extend(members);
+        self.team.members.extend(members);
         self
     }
 
@@ -218,14 +200,14 @@ impl TeamBuilder {
     /// # drop(race);
     /// ```
     pub fn until(mut self, until: impl Fn(&AgentResponse) -> bool + Send + Sync + 'static) -> Self {
-        self.until = Some(Box::new(until));
+        self.team.until = Some(Box::new(until));
         self
     }
 
     /// Sets how many members of a parallel team run at the same time. Defaults to all of them, and
     /// to 8 for a team that runs an agent [for each task](Agent::for_each).
     pub fn concurrency(mut self, concurrency: usize) -> Self {
-        self.concurrency = Some(concurrency);
+        self.team.concurrency = Some(concurrency);
         self
     }
 
@@ -257,7 +239,7 @@ impl TeamBuilder {
     /// # }
     /// ```
     pub fn allow_failures(mut self) -> Self {
-        self.allows_failures = true;
+        self.team.allows_failures = true;
         self
     }
 
@@ -270,28 +252,28 @@ impl TeamBuilder {
     /// that no member has.
     pub fn build(mut self) -> Result<Agent, BuildError> {
         self.shell.settle()?;
-        check_members(&self.members)?;
-        if self.members.is_empty() {
+        check_members(&self.team.members)?;
+        if self.team.members.is_empty() {
             return Err(BuildError::NoMembers(self.shell.name));
         }
-        if let Plan::InTurn { rounds: 0 } = self.plan {
+        if let Plan::InTurn { rounds: 0 } = self.team.plan {
             return Err(BuildError::NoRounds(self.shell.name));
         }
-        if let Plan::InTurn { .. } = self.plan
-            && (self.allows_failures || self.concurrency.is_some())
+        if let Plan::InTurn { .. } = self.team.plan
+            && (self.team.allows_failures || self.team.concurrency.is_some())
         {
             return Err(BuildError::NotParallel(self.shell.name));
         }
-        if let Plan::ForEach(_) = self.plan
-            && self.members.len() > 1
+        if let Plan::ForEach(_) = self.team.plan
+            && self.team.members.len() > 1
         {
             return Err(BuildError::OneWorker(self.shell.name));
         }
-        if let Some(0) = self.concurrency {
+        if let Some(0) = self.team.concurrency {
             return Err(BuildError::NoConcurrency(self.shell.name));
         }
         let mut all = ToolNames::new();
-        let of_members = self.members.iter().flat_map(Agent::known_tools);
+        let of_members = self.team.members.iter().flat_map(Agent::known_tools);
         named_tools::add(&mut all, of_members.map(|(name, is)| (&**name, *is)));
         let mut named: Vec<_> = self
             .shell
@@ -303,27 +285,15 @@ impl TeamBuilder {
         // Those that a run brings are known then.
         named.retain(|named| named.as_agent);
         let outline = self.outline();
-        let concurrency = self.most_at_once();
-        let Self {
-            shell: Shell { rules, own, .. },
-            plan,
-            members,
-            until,
-            allows_failures,
-            ..
-        } = self;
-        let gives_one_answer = match plan {
-            Plan::InTurn { .. } => members.last().is_some_and(Agent::gives_one_answer),
+        let gives_one_answer = match self.team.plan {
+            Plan::InTurn { .. } => {
+                let last = self.team.members.last();
+                last.is_some_and(Agent::gives_one_answer)
+            }
             Plan::SideBySide | Plan::ForEach(_) => false,
         };
-        let team = service(TeamConfig {
-            plan,
-            members,
-            until,
-            concurrency,
-            allows_failures,
-        });
-        let stack = own.agent.in_agent(team, rules.as_deref());
+        let Shell { rules, own, .. } = self.shell;
+        let stack = own.agent.in_agent(service(self.team), rules.as_deref());
         Ok(Agent::new(AgentInner {
             // The members have limits of their own.
             max_iterations: u32::MAX,
@@ -339,31 +309,23 @@ impl TeamBuilder {
         }))
     }
 
-    /// Returns how many members run at the same time.
-    fn most_at_once(&self) -> usize {
-        self.concurrency.unwrap_or(match self.plan {
-            Plan::InTurn { .. } | Plan::SideBySide => usize::MAX,
-            Plan::ForEach(_) => 8,
-        })
-    }
-
     fn outline(&self) -> Outline {
-        let plan = match self.plan {
+        let plan = match self.team.plan {
             Plan::InTurn { rounds: 1 } => "in turn".to_owned(),
             Plan::InTurn { rounds } => format!("in turn, at most {rounds} rounds"),
             Plan::SideBySide => "in parallel".to_owned(),
             Plan::ForEach(_) => "once for each task, in parallel".to_owned(),
         };
-        let at_once = match self.most_at_once() {
+        let at_once = match self.team.most_at_once() {
             usize::MAX => String::new(),
             most => format!(", {most} at a time"),
         };
-        let failures = if self.allows_failures {
+        let failures = if self.team.allows_failures {
             ", without those that fail"
         } else {
             ""
         };
-        let until = if self.until.is_some() {
+        let until = if self.team.until.is_some() {
             ", with a stop condition"
         } else {
             ""
@@ -372,7 +334,7 @@ impl TeamBuilder {
             shell: self.shell.clone(),
             body: Body::Team {
                 plan: plan + &at_once + failures + until,
-                members: self.members.iter().map(Agent::outline).collect(),
+                members: self.team.members.iter().map(Agent::outline).collect(),
             },
         }
     }

@@ -15,8 +15,8 @@ pub(super) struct TeamConfig {
     /// For a [`Plan::ForEach`], the one that every task is for.
     pub(super) members: Vec<Agent>,
     pub(super) until: Option<Until>,
-    /// How many members run at the same time.
-    pub(super) concurrency: usize,
+    /// How many members run at the same time, if it was set.
+    pub(super) concurrency: Option<usize>,
     /// A member that fails is left out.
     pub(super) allows_failures: bool,
 }
@@ -36,6 +36,14 @@ pub(super) type Until = Box<dyn Fn(&AgentResponse) -> bool + Send + Sync>;
 pub(super) type MakeTasks = Box<dyn Fn(&AgentRequest) -> Result<Vec<Message>> + Send + Sync>;
 
 impl TeamConfig {
+    /// Returns how many members run at the same time.
+    pub(super) fn most_at_once(&self) -> usize {
+        self.concurrency.unwrap_or(match self.plan {
+            Plan::InTurn { .. } | Plan::SideBySide => usize::MAX,
+            Plan::ForEach(_) => 8,
+        })
+    }
+
     /// Returns whether a member that has finished ends the team.
     pub(super) fn is_over(&self, member: &RunContext, response: &AgentResponse) -> Result<bool> {
         if member.scope().node.escalated() {

@@ -48,7 +48,7 @@ pub(super) async fn run(team: &TeamConfig, request: &AgentRequest) -> Result<Age
     let mut failed = Vec::new();
     let mut running = FuturesUnordered::new();
     loop {
-        let free = team.concurrency - running.len();
+        let free = team.most_at_once() - running.len();
         for turn in waiting.by_ref().take(free) {
             let request = request
                 .hand_over(turn.request.clone())
