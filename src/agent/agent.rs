@@ -9,7 +9,7 @@ use tower::Service;
 
 use super::explain::Explanation;
 use super::named_tools::{KnownTools, ToolNames};
-use super::outline::{Body, Outline};
+use super::outline::Outline;
 use super::shell::Shell;
 use super::stream::RunStream;
 use crate::call::{BoxCallFuture, Origin, Request};
@@ -199,10 +199,7 @@ impl AgentInner {
 
     /// Returns whether other agents speak in the agent's conversation.
     fn has_sub_agents(&self) -> bool {
-        match &self.outline.body {
-            Body::Loop { sub_agents, .. } => !sub_agents.is_empty(),
-            Body::Team { .. } => true,
-        }
+        self.outline.is_team() || !self.outline.inside.is_empty()
     }
 
     /// Fails if the request cannot be part of its run, or a guard names a tool that the run should
@@ -273,7 +270,7 @@ impl AgentInner {
         let context = entrant.told(Tree::observers(&inherited), request.takes_turn);
         let respond = Tree::loop_rules(&context).after_agent_respond;
         request.after_says_all = respond == AfterAgentRespond::Transform;
-        request.is_for_team = matches!(self.outline.body, Body::Team { .. });
+        request.is_for_team = self.outline.is_team();
         request.description = Some(shell.description.clone());
         request.enter(context);
         open

@@ -8,10 +8,11 @@ use tower_layer::Layer;
 use super::agent::{Agent, AgentInner};
 use super::answer_calls::AnswerCalls;
 use super::build_error::BuildError;
+use super::explain::{Explained, Target};
 use super::loop_config::{LoopConfig, LoopOptions};
 use super::loop_state;
 use super::named_tools::{self, KnownTools, ToolNames};
-use super::outline::{Body, Outline};
+use super::outline::Outline;
 use super::progress::LoopProgress;
 use super::shell::{Shell, shell_setters};
 use super::tool_messages::{IntoToolMessages, ShowTool, ToolAnswer};
@@ -406,13 +407,16 @@ impl AgentBuilder {
     fn outline(&self) -> Outline {
         Outline {
             shell: self.shell.clone(),
-            body: Body::Loop {
+            body: Explained::Loop {
                 max_iterations: self.max_iterations,
-                model: self.model_name.clone(),
+                model: Target::new(self.model_name.clone()),
                 tool_concurrency: self.options.tool_concurrency,
-                tools: self.tools.iter().map(Outline::tool).collect(),
-                sub_agents: self.options.sub_agents.iter().map(Agent::outline).collect(),
+                around_tools: Vec::new(),
+                tools: self.tools.iter().map(Target::tool).collect(),
+                sub_agents: Vec::new(),
             },
+            inside: self.options.sub_agents.iter().map(Agent::outline).collect(),
+            in_tools: self.tools.iter().map(Outline::of_tool).collect(),
         }
     }
 }

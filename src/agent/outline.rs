@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::explain::{Explained, Explanation, Target, Wrapper};
+use super::explain::{Explained, Explanation, Wrapper};
 use super::shell::Shell;
 use crate::callback::{Callbacks, InAgent, RunBundles, Tree, merged};
 use crate::context::Inherited;
@@ -13,31 +13,22 @@ use crate::tool::{Tool, ToolRequest};
 
 pub(super) struct Outline {
     pub(super) shell: Shell,
-    pub(super) body: Body,
-}
-
-/// The content of an agent's own stack.
-pub(super) enum Body {
-    Loop {
-        max_iterations: u32,
-        model: String,
-        tool_concurrency: usize,
-        /// Each tool, and the agent that implements it.
-        tools: Vec<(Target, Option<Arc<Outline>>)>,
-        sub_agents: Vec<Arc<Outline>>,
-    },
-    Team {
-        plan: String,
-        members: Vec<Arc<Outline>>,
-    },
+    /// The inside without its agents, and with nothing around its calls.
+    pub(super) body: Explained,
+    /// The sub-agents, or the members of a team.
+    pub(super) inside: Vec<Arc<Outline>>,
+    /// The agent that implements each tool.
+    pub(super) in_tools: Vec<Option<Arc<Outline>>>,
 }
 
 impl Outline {
-    /// Describes a tool, and the agent that implements it.
-    pub(super) fn tool(tool: &Tool) -> (Target, Option<Arc<Self>>) {
-        let agent = tool.outline().cloned();
-        let agent = agent.and_then(|outline| outline.downcast().ok());
-        (Target::tool(tool), agent)
+    /// Returns the agent that implements a tool.
+    pub(super) fn of_tool(tool: &Tool) -> Option<Arc<Self>> {
+        tool.outline()?.clone().downcast().ok()
+    }
+
+    pub(super) fn is_team(&self) -> bool {
+        matches!(self.body, Explained::Team { .. })
     }
 
     /// The agent inside others that have this for it, with the callbacks that a run brings.
@@ -48,35 +39,25 @@ impl Outline {
         let nothing = Tree::default();
         let tree = inherited.as_deref().unwrap_or(&nothing);
         let explain = |agent: &Arc<Self>| agent.explain(&inherited, None);
-        let body = match &self.body {
-            Body::Loop {
-                max_iterations,
+        let inside = self.inside.iter().map(explain).collect();
+        let mut body = self.body.clone();
+        match &mut body {
+            Explained::Loop {
                 model,
-                tool_concurrency,
+                around_tools,
                 tools,
                 sub_agents,
-            } => Explained::Loop {
-                max_iterations: *max_iterations,
-                model: Target {
-                    around: self.around::<ModelRequest>(tree),
-                    ..Target::new(model.clone())
-                },
-                tool_concurrency: *tool_concurrency,
-                around_tools: self.around::<ToolRequest>(tree),
-                tools: tools
-                    .iter()
-                    .map(|(tool, agent)| Target {
-                        agent: agent.as_ref().map(|agent| Box::new(explain(agent))),
-                        ..tool.clone()
-                    })
-                    .collect(),
-                sub_agents: sub_agents.iter().map(explain).collect(),
-            },
-            Body::Team { plan, members } => Explained::Team {
-                plan: plan.clone(),
-                members: members.iter().map(explain).collect(),
-            },
-        };
+                ..
+            } => {
+                model.around = self.around::<ModelRequest>(tree);
+                *around_tools = self.around::<ToolRequest>(tree);
+                for (tool, agent) in tools.iter_mut().zip(&self.in_tools) {
+                    tool.agent = agent.as_ref().map(|agent| Box::new(explain(agent)));
+                }
+                *sub_agents = inside;
+            }
+            Explained::Team { members, .. } => *members = inside,
+        }
         Explanation {
             agent: self.shell.name.to_string(),
             around: self.around::<AgentRequest>(tree),
@@ -91,13 +72,9 @@ impl Outline {
         let own = stack(&self.shell.own).parts();
         let parts = merged(inherited, own, || tree.callback_rules(R::CALL));
         let names = parts.map(|((_, part), joined)| {
+            let joined = joined.into_iter().flat_map(Callbacks::names);
             let mut names = part.names();
-            names.extend(
-                joined
-                    .into_iter()
-                    .flat_map(Callbacks::names)
-                    .map(Cow::into_owned),
-            );
+            names.extend(joined.map(Cow::into_owned));
             names
         });
         // A band without callbacks is no line.

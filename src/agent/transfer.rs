@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::agent::Agent;
-use super::outline::{Body, Outline};
+use super::outline::Outline;
 use crate::callback::LoopRules;
 use crate::conversation::{NextStep, next_step};
 use crate::error::{Error, ErrorKind, Result};
@@ -173,11 +173,9 @@ fn find<'a>(agents: &'a [Agent], path: &str) -> Option<Vec<&'a Outline>> {
     let first = agents.iter().find(|agent| agent.name() == first)?;
     let mut way = vec![first.as_outline()];
     for name in names {
-        let Body::Loop { sub_agents, .. } = &way.last()?.body else {
-            return None;
-        };
-        let next = sub_agents.iter().find(|agent| *agent.shell.name == *name)?;
-        way.push(next);
+        let last = way.last().filter(|agent| !agent.is_team())?;
+        let mut inside = last.inside.iter();
+        way.push(inside.find(|agent| *agent.shell.name == *name)?);
     }
     Some(way)
 }
@@ -190,8 +188,7 @@ fn may_return(agents: &[Agent], path: &str, rules: &LoopRules) -> bool {
             if let Some(own) = &agent.shell.rules {
                 to_parent = own.agent_loop().transfer_to_parent;
             }
-            let is_loop = matches!(agent.body, Body::Loop { .. });
-            is_loop && agent.shell.transfer_to_parent.unwrap_or(to_parent)
+            !agent.is_team() && agent.shell.transfer_to_parent.unwrap_or(to_parent)
         })
     })
 }

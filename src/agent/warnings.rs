@@ -41,8 +41,8 @@ pub struct OrderWarning {
 struct Order {
     /// The thing that both are around, in words.
     around: &'static str,
-    /// The names of either part, one of which is enough.
-    outside: &'static [&'static str],
+    outside: &'static str,
+    /// The names of the inner part, one of which is enough.
     inside: &'static [&'static str],
     effect: &'static str,
     instead: &'static str,
@@ -50,6 +50,7 @@ struct Order {
 }
 
 /// A way to find an order.
+#[derive(Clone, Copy)]
 enum Find {
     /// Both are around this call, or the inner one is called.
     Around(CallKind),
@@ -74,7 +75,7 @@ const OUTSIDE_REDACT: [&str; 4] = ["Redact", "Flow", "DurableLayer", "policy"];
 const ORDERS: &[Order] = &[
     Order {
         around: "the tools",
-        outside: &["CallRetryLayer"],
+        outside: "CallRetryLayer",
         inside: &["Approval"],
         effect: "each attempt asks again, and cannot change what the person decided",
         instead: "register the approval before the retry",
@@ -82,7 +83,7 @@ const ORDERS: &[Order] = &[
     },
     Order {
         around: "the model",
-        outside: &["CallRetryLayer"],
+        outside: "CallRetryLayer",
         inside: &["Fallback"],
         effect: "each attempt calls every model again",
         instead: "put the retry around each of the models",
@@ -90,7 +91,7 @@ const ORDERS: &[Order] = &[
     },
     Order {
         around: "the model",
-        outside: &["CallTimeoutLayer"],
+        outside: "CallTimeoutLayer",
         inside: &["Fallback"],
         effect: "a model that hangs uses up the time of the models after it",
         instead: "put a timeout around each of the models",
@@ -98,7 +99,7 @@ const ORDERS: &[Order] = &[
     },
     Order {
         around: "the model",
-        outside: &["CircuitBreakerLayer"],
+        outside: "CircuitBreakerLayer",
         inside: &["Fallback"],
         effect: "it never opens while one of the models works, and every call waits for the one \
                  that does not",
@@ -107,7 +108,7 @@ const ORDERS: &[Order] = &[
     },
     Order {
         around: "the model",
-        outside: &["AdaptiveConcurrencyLayer"],
+        outside: "AdaptiveConcurrencyLayer",
         inside: &["RateLimitLayer"],
         effect: "calls that wait for the rate look like a slow provider, and the limit falls",
         instead: "put the rate limit outside",
@@ -115,7 +116,7 @@ const ORDERS: &[Order] = &[
     },
     Order {
         around: "the model",
-        outside: &["CacheLayer"],
+        outside: "CacheLayer",
         inside: &["Redact(prompt)", "Guardrail"],
         effect: "what is replayed is not checked again",
         instead: "put the guards outside",
@@ -123,7 +124,7 @@ const ORDERS: &[Order] = &[
     },
     Order {
         around: "the model",
-        outside: &["Budget"],
+        outside: "Budget",
         inside: &["CacheLayer"],
         effect: "once it is used up, a call that could be replayed is refused, though a replay is \
                  charged nothing",
@@ -132,7 +133,7 @@ const ORDERS: &[Order] = &[
     },
     Order {
         around: "the model",
-        outside: &["anything"],
+        outside: "anything",
         inside: &["Redact(prompt)"],
         effect: "what is outside sees the input of the model that `redact_input` hides",
         instead: "pass the redaction to `global_callbacks` or `callbacks`, before everything else",
@@ -140,7 +141,7 @@ const ORDERS: &[Order] = &[
     },
     Order {
         around: "the model",
-        outside: &["anything"],
+        outside: "anything",
         inside: &["Redact(at model)"],
         effect: "what is outside the layer `around_model` can write what the redaction no longer \
                  sees",
@@ -150,7 +151,7 @@ const ORDERS: &[Order] = &[
     },
     Order {
         around: "the tools",
-        outside: &["anything"],
+        outside: "anything",
         inside: &["Redact(at tool)"],
         effect: "what is outside the layer `around_tool` can write what the redaction no longer \
                  sees",
@@ -160,7 +161,7 @@ const ORDERS: &[Order] = &[
     },
     Order {
         around: "a tool",
-        outside: &["CallRetryLayer"],
+        outside: "CallRetryLayer",
         inside: &["a tool with the default effect"],
         effect: "the tool is never retried",
         instead: "declare `.effect(Effect::Idempotent)` if a second call does no harm",
@@ -168,7 +169,7 @@ const ORDERS: &[Order] = &[
     },
     Order {
         around: "an agent",
-        outside: &["Flow"],
+        outside: "Flow",
         inside: &["a sub-agent, a member or an agent used as a tool, which do not have it"],
         effect: "it does not see their calls, so it refuses to call them once untrusted content \
                  was read",
@@ -177,7 +178,7 @@ const ORDERS: &[Order] = &[
     },
     Order {
         around: "the agent",
-        outside: &["CallRetryLayer"],
+        outside: "CallRetryLayer",
         inside: &["DurableLayer"],
         effect: "the run fails at another attempt, whose calls the journal has made already",
         instead: "put the retry around the model",
@@ -185,7 +186,7 @@ const ORDERS: &[Order] = &[
     },
     Order {
         around: "the tools",
-        outside: &["GlobalConcurrencyLimitLayer"],
+        outside: "GlobalConcurrencyLimitLayer",
         inside: &["an agent used as a tool, with that layer around its own tools"],
         effect: "if they share one limit, runs wait for themselves once there are as many as places",
         instead: "use `AdaptiveConcurrencyLayer`, which lets a call inside another one pass",
@@ -193,7 +194,7 @@ const ORDERS: &[Order] = &[
     },
     Order {
         around: "an agent",
-        outside: &["GlobalConcurrencyLimitLayer"],
+        outside: "GlobalConcurrencyLimitLayer",
         inside: &["an agent inside it, with that layer around it"],
         effect: "if they share one limit, runs wait for themselves once there are as many as places",
         instead: "use `AdaptiveConcurrencyLayer`, which lets a call inside another one pass",
@@ -257,102 +258,100 @@ impl Explanation {
 }
 
 impl Order {
+    /// Returns the outer part, if it is in this stack.
+    fn outside_in<'a>(&self, around: &'a [Wrapper]) -> Option<NamedPart<'a>> {
+        let mut parts = parts_of(around).into_iter();
+        parts.find(|part| part.is(self.outside))
+    }
+
     fn find(&self, agent: &Explanation, path: &str, found: &mut Vec<OrderWarning>) {
-        let is = |part: &NamedPart<'_>, names: &[&str]| names.iter().any(|name| part.is(name));
-        let warning = |call, outside: &NamedPart<'_>, inside: &str, inside_at| OrderWarning {
-            agent: path.to_owned(),
-            around: self.around,
-            call,
-            tool: None,
-            outside: outside.name.to_owned(),
-            outside_at: outside.at,
-            inside: inside.to_owned(),
-            inside_at,
-            effect: self.effect,
-            instead: self.instead,
+        let is_inside = |part: &NamedPart<'_>| self.inside.iter().any(|name| part.is(name));
+        let mut warn = |call, outside: &NamedPart<'_>, inside: &str, inside_at| {
+            found.push(OrderWarning {
+                agent: path.to_owned(),
+                around: self.around,
+                call,
+                tool: matches!(self.find, Find::Mutating).then(|| inside.to_owned()),
+                outside: outside.name.to_owned(),
+                outside_at: outside.at,
+                inside: inside.to_owned(),
+                inside_at,
+                effect: self.effect,
+                instead: self.instead,
+            });
         };
-        match &self.find {
+        match self.find {
             Find::Around(call) => {
-                let parts = parts_of(agent.around(*call));
-                let Some(first) = parts.iter().position(|part| is(part, self.outside)) else {
+                let parts = parts_of(agent.around(call));
+                let Some(first) = parts.iter().position(|part| part.is(self.outside)) else {
                     return;
                 };
                 let mut after = parts[first..].iter();
-                if let Some(inside) = after.find(|part| is(part, self.inside)) {
-                    found.push(warning(*call, &parts[first], inside.name, Some(inside.at)));
+                if let Some(inside) = after.find(|part| is_inside(part)) {
+                    warn(call, &parts[first], inside.name, Some(inside.at));
                 } else if let (CallKind::Model, Explained::Loop { model, .. }) = (call, &agent.body)
                     && self.inside.contains(&head(&model.name))
                 {
-                    found.push(warning(*call, &parts[first], &model.name, None));
+                    warn(call, &parts[first], &model.name, None);
                 }
             }
             Find::Anything(call, unless) => {
-                let parts = parts_of(agent.around(*call));
+                let parts = parts_of(agent.around(call));
                 if unless.is_some_and(|name| parts.iter().any(|part| part.is(name))) {
                     return;
                 }
-                let Some(inside) = parts.iter().position(|part| is(part, self.inside)) else {
+                let Some(inside) = parts.iter().position(is_inside) else {
                     return;
                 };
-                let mut outside = parts[..inside].iter();
-                if let Some(outside) = outside.find(|part| !is(part, &OUTSIDE_REDACT)) {
+                let may_stand =
+                    |part: &NamedPart<'_>| OUTSIDE_REDACT.iter().any(|name| part.is(name));
+                if let Some(outside) = parts[..inside].iter().find(|part| !may_stand(part)) {
                     let inside = &parts[inside];
-                    found.push(warning(*call, outside, inside.name, Some(inside.at)));
+                    warn(call, outside, inside.name, Some(inside.at));
                 }
             }
             Find::Mutating => {
                 let Explained::Loop { tools, .. } = &agent.body else {
                     return;
                 };
-                for tool in tools {
-                    if tool.effect != Some(Effect::Mutating) {
-                        continue;
-                    }
-                    let parts = parts_of(&tool.around);
-                    if let Some(outside) = parts.iter().find(|part| is(part, self.outside)) {
-                        found.push(OrderWarning {
-                            tool: Some(tool.name.clone()),
-                            ..warning(CallKind::Tool, outside, &tool.name, None)
-                        });
+                let mutating = tools
+                    .iter()
+                    .filter(|tool| tool.effect == Some(Effect::Mutating));
+                for tool in mutating {
+                    if let Some(outside) = self.outside_in(&tool.around) {
+                        warn(CallKind::Tool, &outside, &tool.name, None);
                     }
                 }
             }
             Find::OneAgent => {
-                let has = |part: &&NamedPart<'_>| is(part, self.outside);
-                let parts = parts_of(agent.around(CallKind::Agent));
-                let Some(outside) = parts.iter().find(has) else {
+                let Some(outside) = self.outside_in(agent.around(CallKind::Agent)) else {
                     return;
                 };
                 for inner in agent.inside() {
-                    if !parts_of(inner.around(CallKind::Agent))
-                        .iter()
-                        .any(|part| has(&part))
-                    {
-                        found.push(warning(CallKind::Agent, outside, &inner.agent, None));
+                    if self.outside_in(inner.around(CallKind::Agent)).is_none() {
+                        warn(CallKind::Agent, &outside, &inner.agent, None);
                     }
                 }
             }
             Find::InCall => {
-                let parts = parts_of(agent.around(CallKind::Agent));
-                let outside = parts.iter().find(|part| is(part, self.outside));
-                let inside = self.inside.iter();
-                let mut inside = inside.filter(|name| agent.has(CallKind::Model, name));
-                if let (Some(outside), Some(inside)) = (outside, inside.next()) {
-                    found.push(warning(CallKind::Agent, outside, inside, None));
+                let outside = self.outside_in(agent.around(CallKind::Agent));
+                let mut inside = self.inside.iter();
+                let inside = inside.find(|name| agent.has(CallKind::Model, name));
+                if let (Some(outside), Some(inside)) = (outside, inside) {
+                    warn(CallKind::Agent, &outside, inside, None);
                 }
             }
             Find::Again(call) => {
-                let parts = parts_of(agent.around(*call));
-                let Some(outside) = parts.iter().find(|part| is(part, self.outside)) else {
+                let Some(outside) = self.outside_in(agent.around(call)) else {
                     return;
                 };
-                let inside: Vec<_> = match call {
+                let inside = match call {
                     CallKind::Tool => agent.in_tools().collect(),
                     _ => agent.inside(),
                 };
                 for inner in inside {
-                    if self.outside.iter().any(|name| inner.has(*call, name)) {
-                        found.push(warning(*call, outside, &inner.agent, None));
+                    if inner.has(call, self.outside) {
+                        warn(call, &outside, &inner.agent, None);
                     }
                 }
             }
@@ -426,19 +425,9 @@ fn arguments(text: &str) -> Vec<&str> {
 
 impl fmt::Display for OrderWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            agent,
-            around,
-            outside,
-            inside,
-            effect,
-            instead,
-            ..
-        } = self;
-        write!(
-            f,
-            "agent `{agent}`, around {around}: `{outside}` is outside `{inside}`: {effect}; {instead}"
-        )
+        write!(f, "agent `{}`, around {}: ", self.agent, self.around)?;
+        write!(f, "`{}` is outside `{}`: ", self.outside, self.inside)?;
+        write!(f, "{}; {}", self.effect, self.instead)
     }
 }
 
@@ -467,7 +456,7 @@ mod tests {
             table += &format!(
                 "| {} | {} | {} | {} | {} |\n",
                 order.around,
-                named(order.outside),
+                named(&[order.outside]),
                 named(order.inside),
                 order.effect,
                 order.instead,

@@ -8,8 +8,9 @@ use super::service::service;
 use crate::agent::agent::{Agent, AgentInner};
 use crate::agent::build_error::BuildError;
 use crate::agent::builder::check_members;
+use crate::agent::explain::Explained;
 use crate::agent::named_tools::{self, KnownTools, ToolNames};
-use crate::agent::outline::{Body, Outline};
+use crate::agent::outline::Outline;
 use crate::agent::shell::{Shell, shell_setters};
 use crate::callback::{Bundle, Callback, LayerInner, Rules};
 use crate::error::Result;
@@ -332,10 +333,12 @@ impl TeamBuilder {
         };
         Outline {
             shell: self.shell.clone(),
-            body: Body::Team {
+            body: Explained::Team {
                 plan: plan + &at_once + failures + until,
-                members: self.team.members.iter().map(Agent::outline).collect(),
+                members: Vec::new(),
             },
+            inside: self.team.members.iter().map(Agent::outline).collect(),
+            in_tools: Vec::new(),
         }
     }
 }
