@@ -146,15 +146,14 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     /// - A response takes effect whatever
     ///   [`before_responds`](super::CallbackRules::before_responds) says.
     ///
-    /// A guard's `before` sees the request as the callbacks before it left it. What callbacks after
-    /// it change, it does not see, and another band's changes for a retry do not ask it again. If
-    /// others change requests, register it last in its band, or directly around the call with
-    /// [`Bundle::innermost_model`](super::Bundle::innermost_model) or
+    /// A guard's `before` does not see what callbacks after it change, and another band's changes
+    /// for a retry do not ask it again. If others change requests, register it last in its band, or
+    /// directly around the call with [`Bundle::innermost_model`](super::Bundle::innermost_model) or
     /// [`Bundle::innermost_tool`](super::Bundle::innermost_tool).
     ///
-    /// The same holds on the way back: its `after` does not see what later callbacks and layers
-    /// write into a response, and its `on_error` no error of a hook of its own band. A guard that
-    /// must see what leaves the call, whoever wrote it, is registered with
+    /// Nor does its `after` see what later callbacks and layers write into a response, or its
+    /// `on_error` an error of a hook of its own band. A guard that must see what leaves the call,
+    /// whoever wrote it, is registered with
     /// [`Bundle::outermost_model`](super::Bundle::outermost_model) or
     /// [`Bundle::outermost_tool`](super::Bundle::outermost_tool).
     ///

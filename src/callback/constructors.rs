@@ -3,8 +3,8 @@
 use std::future::Future;
 
 use super::function::{
-    After, AfterAsync, Before, BeforeAsync, BorrowingAfter, BorrowingBefore, BorrowingOnError,
-    IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, OnError, OnErrorAsync,
+    After, AfterAsync, Before, BeforeAsync, Borrowing, IntoAction, IntoHook, IntoRecovery,
+    IntoRecoveryHook, OnError, OnErrorAsync,
 };
 use super::wrap::{Next, Wrap};
 use crate::call::Request;
@@ -45,7 +45,7 @@ macro_rules! constructors {
         pub fn $before_async<$($any,)? F>(function: F) -> BeforeAsync<$R, F>
         where
             $($any: Request,)?
-            F: for<'a> BorrowingBefore<'a, $R, Output: IntoAction<$T>> + 'static,
+            F: for<'a> Borrowing<(&'a mut $R,), Output: IntoAction<$T>> + 'static,
         {
             BeforeAsync::new(function, stringify!($before))
         }
@@ -72,7 +72,7 @@ macro_rules! constructors {
         pub fn $after_async<$($any,)? F>(function: F) -> AfterAsync<$R, F>
         where
             $($any: Request,)?
-            F: for<'a> BorrowingAfter<'a, $R, $T, Output: IntoAction<$T>> + 'static,
+            F: for<'a> Borrowing<(&'a $R, &'a $T), Output: IntoAction<$T>> + 'static,
         {
             AfterAsync::new(function, stringify!($after))
         }
@@ -99,7 +99,7 @@ macro_rules! constructors {
         pub fn $on_error_async<$($any,)? F>(function: F) -> OnErrorAsync<$R, F>
         where
             $($any: Request,)?
-            F: for<'a> BorrowingOnError<'a, $R, Output: IntoRecovery<$T>> + 'static,
+            F: for<'a> Borrowing<(&'a mut $R, &'a Error), Output: IntoRecovery<$T>> + 'static,
         {
             OnErrorAsync::new(function, stringify!($on_error))
         }

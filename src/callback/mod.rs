@@ -82,8 +82,8 @@ pub use self::callback::Callback;
 pub(crate) use self::callback::erase;
 pub use self::constructors::*;
 pub use self::function::{
-    After, AfterAsync, Before, BeforeAsync, BorrowingAfter, BorrowingBefore, BorrowingOnError,
-    IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook, OnError, OnErrorAsync,
+    After, AfterAsync, Before, BeforeAsync, Borrowing, IntoAction, IntoHook, IntoRecovery,
+    IntoRecoveryHook, OnError, OnErrorAsync,
 };
 pub use self::list::Callbacks;
 pub use self::loop_rules::{

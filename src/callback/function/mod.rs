@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tower_layer::Layer;
 
 pub use self::answer::{IntoAction, IntoHook, IntoRecovery, IntoRecoveryHook};
-pub use self::borrowing::{BorrowingAfter, BorrowingBefore, BorrowingOnError};
+pub use self::borrowing::Borrowing;
 
 use super::action::{Action, Recovery};
 use super::arc_callback::ArcCallback;
@@ -224,10 +224,10 @@ function_callback! {
     /// [`before_model_async`](super::before_model_async) and the like.
     BeforeAsync<F> for BEFORE
     where {
-        F: for<'b> BorrowingBefore<'b, R, Output: IntoAction<R::Response>>,
+        F: for<'b> Borrowing<(&'b mut R,), Output: IntoAction<R::Response>>,
     }
     fn before<'a>(&'a self, request: &'a mut R) -> ActionFuture<'a, R::Response> {
-        let future = self.named.function.run(request, Seal);
+        let future = self.named.function.run((request,), Seal);
         MaybeFuture::pending(async move { future.await.into_action(Seal).map(Action::boxed) })
     }
     as before(request: &mut R) -> Action, Action::unboxed
@@ -238,14 +238,14 @@ function_callback! {
     /// [`after_model_async`](super::after_model_async) and the like.
     AfterAsync<F> for AFTER
     where {
-        F: for<'b> BorrowingAfter<'b, R, R::Response, Output: IntoAction<R::Response>>,
+        F: for<'b> Borrowing<(&'b R, &'b R::Response), Output: IntoAction<R::Response>>,
     }
     fn after<'a>(
         &'a self,
         request: &'a R,
         response: &'a R::Response,
     ) -> ActionFuture<'a, R::Response> {
-        let future = self.named.function.run(request, response, Seal);
+        let future = self.named.function.run((request, response), Seal);
         MaybeFuture::pending(async move { future.await.into_action(Seal).map(Action::boxed) })
     }
     as after(request: &R, response: &R::Response) -> Action, Action::unboxed
@@ -256,14 +256,14 @@ function_callback! {
     /// [`on_model_error_async`](super::on_model_error_async) and the like.
     OnErrorAsync<F> for ON_ERROR
     where {
-        F: for<'b> BorrowingOnError<'b, R, Output: IntoRecovery<R::Response>>,
+        F: for<'b> Borrowing<(&'b mut R, &'b Error), Output: IntoRecovery<R::Response>>,
     }
     fn on_error<'a>(
         &'a self,
         request: &'a mut R,
         error: &'a Error,
     ) -> MaybeFuture<'a, Result<Recovery<R::Response>>> {
-        let future = self.named.function.run(request, error, Seal);
+        let future = self.named.function.run((request, error), Seal);
         MaybeFuture::pending(async move { future.await.into_recovery(Seal) })
     }
     as on_error(request: &mut R, error: &Error) -> Recovery, identity
