@@ -153,7 +153,7 @@ impl Agent {
     #[must_use]
     pub fn is_durable(&self) -> bool {
         let bundles = &self.0.shell().global;
-        bundles.iter().any(|bundle| bundle.around().has_journal())
+        bundles.iter().any(|bundle| bundle.around.has_journal())
     }
 
     /// Returns whether the agent gives one final answer.

@@ -316,9 +316,9 @@ impl AgentBuilder {
     /// Adds a bundle: its layers and callbacks for each call, after what was registered before.
     pub fn callbacks(mut self, bundle: impl Into<Bundle>) -> Self {
         let bundle = bundle.into();
-        self.shell.own.append(bundle.around(), Position::own, None);
-        for observer in bundle.observers() {
-            let observing = Bundle::new().observer(observer.clone());
+        self.shell.own.append(&bundle.around, Position::own, None);
+        for observer in bundle.observers {
+            let observing = Bundle::new().observer(observer);
             observing.push_to(&mut self.shell.global);
         }
         self

@@ -117,12 +117,8 @@ struct OpenStep {
     finish_reason: Option<FinishReason>,
 }
 
-/// The instructions of a model call.
-struct Instructions {
-    text: Option<Arc<str>>,
-    /// The keys of the state whose values are in it.
-    shown_state: Option<Arc<[String]>>,
-}
+/// The instructions of a model call, and the keys of the state whose values are in them.
+type Instructions = (Option<Arc<str>>, Option<Arc<[String]>>);
 
 impl<'a> LoopState<'a> {
     fn new(config: &'a LoopConfig, request: &'a AgentRequest) -> Result<Self> {
@@ -529,14 +525,14 @@ impl<'a> LoopState<'a> {
         messages: Messages,
         sink: Option<DeltaSender>,
     ) -> Result<BoxCallFuture<ModelRequest>> {
-        let instructions = self.instructions()?;
+        let (instructions, shown_state) = self.instructions()?;
         if let Some(answer) = self.answer_of_tool() {
             let answer = ModelResponse::from_text(answer);
             return Ok(Box::pin(std::future::ready(Ok(answer))));
         }
         let mut request = ModelRequest::in_run(
             &self.turn,
-            instructions.text,
+            instructions,
             self.view(messages),
             id,
             &self.declarations,
@@ -547,33 +543,21 @@ impl<'a> LoopState<'a> {
         let respond = self.rules.after_model_respond;
         request.after_replaces_all = respond != AfterModelRespond::KeepToolCalls;
         request.is_answered_by_tool = self.is_answered_by_tool();
-        request.shown_state = instructions.shown_state;
+        request.shown_state = shown_state;
         Ok(self.config.model.make(request))
-    }
-
-    /// Returns the instructions as the program has written them.
-    fn template(&self) -> Option<&Arc<str>> {
-        let answering = self.answering.as_deref();
-        let instructions = answering.and_then(Answering::instructions);
-        instructions.or(self.config.options.instructions.as_ref())
     }
 
     /// Returns the instructions for the model.
     fn instructions(&self) -> Result<Instructions> {
-        match (self.rules.placeholders, self.template()) {
-            (Placeholders::Filled, Some(template)) => {
-                let mut keys = Vec::new();
-                let filled = self.context().state().fill_with(template, &mut keys)?;
-                Ok(Instructions {
-                    text: Some(filled.into()),
-                    shown_state: (!keys.is_empty()).then(|| keys.into()),
-                })
-            }
-            (_, instructions) => Ok(Instructions {
-                text: instructions.cloned(),
-                shown_state: None,
-            }),
-        }
+        let answering = self.answering.as_deref();
+        let instructions = answering.and_then(Answering::instructions);
+        let written = instructions.or(self.config.options.instructions.as_ref());
+        let (Placeholders::Filled, Some(template)) = (self.rules.placeholders, written) else {
+            return Ok((written.cloned(), None));
+        };
+        let mut keys = Vec::new();
+        let filled = self.context().state().fill_with(template, &mut keys)?;
+        Ok((Some(filled.into()), (!keys.is_empty()).then(|| keys.into())))
     }
 
     /// Returns what the model reads of the conversation.
@@ -768,12 +752,12 @@ impl<'a> LoopState<'a> {
             return Ok(None);
         }
         let messages = self.transcript.ordered();
-        let progress = LoopProgress::new(
-            self.context(),
-            messages.arrived(),
-            &self.earlier,
-            self.iterations,
-        );
+        let progress = LoopProgress {
+            context: self.context(),
+            messages: messages.arrived(),
+            earlier: &self.earlier,
+            iterations: self.iterations,
+        };
         let stops = catch(|| stop_when(&progress)).map_err(|panic| {
             Error::new(
                 ErrorKind::Callback,

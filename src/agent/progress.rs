@@ -7,27 +7,13 @@ use crate::message::{Iter, Messages, Usage};
 /// A run that was [interrupted](crate::Error::interrupt) and goes on is the same run.
 #[derive(Clone, Copy, Debug)]
 pub struct LoopProgress<'a> {
-    context: &'a RunContext,
-    messages: &'a Messages,
-    earlier: &'a Paused,
-    iterations: u32,
+    pub(super) context: &'a RunContext,
+    pub(super) messages: &'a Messages,
+    pub(super) earlier: &'a Paused,
+    pub(super) iterations: u32,
 }
 
 impl<'a> LoopProgress<'a> {
-    pub(super) fn new(
-        context: &'a RunContext,
-        messages: &'a Messages,
-        earlier: &'a Paused,
-        iterations: u32,
-    ) -> Self {
-        Self {
-            context,
-            messages,
-            earlier,
-            iterations,
-        }
-    }
-
     /// Returns the number of model calls of the agent.
     #[must_use]
     pub fn iterations(&self) -> u32 {

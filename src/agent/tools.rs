@@ -288,7 +288,7 @@ impl ToolTurn<'_> {
                 return Err(StaysOpen::error(error));
             }
             if self.rules.unknown_tool == UnknownTool::TellModel {
-                return Ok(Slot::Answered(self.failure_message(made.call, &error)));
+                return Ok(Slot::Answered(self.failed(made.call, &error, "")));
             }
         }
         if made.is_mutating() {
@@ -413,7 +413,7 @@ impl ToolTurn<'_> {
             Err(end) if end.ends_run() => Err(end),
             // The run ends; the tool has run.
             Err(error) if error.is_ending() => Ok(by_default),
-            Err(error) => Ok(Slot::Answered(self.failure_message(call, &error))),
+            Err(error) => Ok(Slot::Answered(self.failed(call, &error, ""))),
             Ok(several) => Ok(Slot::Many(several)),
         }
     }
@@ -461,12 +461,8 @@ impl ToolTurn<'_> {
         Ok(messages)
     }
 
-    /// Returns the message that the model reads about a failure.
-    fn failure_message(&self, call: &ToolCall, error: &Error) -> Message {
-        self.failed(call, error, "")
-    }
-
-    /// Returns that message, with the outcome of the call after its text.
+    /// Returns the message that the model reads about a failure, with the outcome of the call after
+    /// its text.
     fn failed(&self, call: &ToolCall, error: &Error, outcome: &str) -> Message {
         let error = match &self.config.options.tool_failure_message {
             Some(message) => error.clone().or_model_message(message.clone()),

@@ -37,8 +37,8 @@ use crate::tool::{BoxTool, ToolRequest, ToolService};
 #[derive(Clone, Debug, Default)]
 pub struct Bundle {
     /// As for a tree of agents; other places give [their own position](Position::own).
-    around: Stacks,
-    observers: Vec<Observer>,
+    pub(crate) around: Stacks,
+    pub(crate) observers: Vec<Observer>,
     is_idle: Option<IsIdle>,
 }
 
@@ -359,16 +359,6 @@ impl Bundle {
         // A type with hooks for every call returns the tools once for each of them.
         named.dedup();
         named
-    }
-
-    /// Returns the callbacks and layers.
-    pub(crate) fn around(&self) -> &Stacks {
-        &self.around
-    }
-
-    /// Returns the observers.
-    pub(crate) fn observers(&self) -> &[Observer] {
-        &self.observers
     }
 
     /// Returns whether the bundle has nothing to do now.

@@ -121,7 +121,10 @@ impl<R: Request> LayerInner<R> {
         for (position, part) in outside.into_iter().rev().cloned() {
             let inside = layered;
             layered = match part {
-                StackPart::Layer(layer) => layer.around(inside, self.in_tree),
+                StackPart::Layer(layer) => (layer.apply)(Self {
+                    in_tree: self.in_tree,
+                    ..Self::bare(inside)
+                }),
                 StackPart::Band(band) => {
                     let sight = self.sight();
                     BoxCallService::internal(move |request| {

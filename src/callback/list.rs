@@ -131,12 +131,6 @@ impl<R: Request> Callbacks<R> {
         self.own_rules.unwrap_or_default()
     }
 
-    /// Returns whether these callbacks of a whole tree share the first band of an agent with these
-    /// rules.
-    pub(super) fn shares_band_of(&self, agent: CallbackRules) -> bool {
-        agent.global_joins_band && self.rules() == agent
-    }
-
     /// Appends the callbacks of another list. Of lists that have callbacks, the first one's
     /// semantics are kept.
     pub(super) fn and(self, other: Self) -> Self {

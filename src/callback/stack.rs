@@ -59,11 +59,8 @@ pub(crate) enum StackPart<R: Request> {
 pub(crate) struct StackLayer<R: Request> {
     names: Arc<Vec<String>>,
     tools: Vec<NamedTool>,
-    apply: Box<dyn Fn(LayerInner<R>) -> BoxCallService<R> + Send + Sync>,
+    pub(super) apply: Box<dyn Fn(LayerInner<R>) -> BoxCallService<R> + Send + Sync>,
 }
-
-/// Puts a layer, which has these names, around a service.
-type Apply<L, R> = fn(&L, LayerInner<R>, &Arc<Vec<String>>) -> BoxCallService<R>;
 
 impl<R: Request> StackBuilder<R> {
     /// Creates an empty stack.
@@ -101,10 +98,7 @@ impl<R: Request> StackBuilder<R> {
     where
         L: Layer<LayerInner<R>, Service: CallService<R>> + Send + Sync + 'static,
     {
-        self.layer_by(Position::Own, layer, |layer, inner, names| {
-            let sight = inner.sight();
-            BoxCallService::layer(ProbedLayer::new(layer.layer(inner), sight, names.clone()))
-        });
+        self.layer_by(Position::Own, layer, |layer, inner| layer.layer(inner));
     }
 
     /// Adds a layer of a bundle, which knows nothing of the stack that it will be part of.
@@ -112,28 +106,25 @@ impl<R: Request> StackBuilder<R> {
     where
         L: Layer<BoxCallService<R>, Service: CallService<R>> + Send + Sync + 'static,
     {
-        self.layer_by(position, layer, |layer, inner, names| {
-            let sight = inner.sight();
-            BoxCallService::layer(ProbedLayer::new(
-                layer.layer(inner.boxed()),
-                sight,
-                names.clone(),
-            ))
-        });
+        self.layer_by(position, layer, |layer, inner| layer.layer(inner.boxed()));
     }
 
-    fn layer_by<L: Send + Sync + 'static>(
+    fn layer_by<L: Send + Sync + 'static, S: CallService<R>>(
         &mut self,
         position: Position,
         layer: L,
-        apply: Apply<L, R>,
+        apply: fn(&L, LayerInner<R>) -> S,
     ) {
         // Read now: in the closure below, the layer has lost its type.
         let names = Arc::new(names_of::<R, L>(&layer));
         let layer = StackLayer {
             names: names.clone(),
             tools: named_in::<R, L>(&layer),
-            apply: Box::new(move |inner| apply(&layer, inner, &names)),
+            apply: Box::new(move |inner| {
+                let sight = inner.sight();
+                let service = apply(&layer, inner);
+                BoxCallService::layer(ProbedLayer::new(service, sight, names.clone()))
+            }),
         };
         self.insert(position, StackPart::Layer(Arc::new(layer)));
     }
@@ -309,20 +300,6 @@ impl<R: Request> StackPart<R> {
     }
 }
 
-impl<R: Request> StackLayer<R> {
-    /// Returns the layer's service around this one.
-    pub(super) fn around(
-        &self,
-        inner: BoxCallService<R>,
-        in_tree: Option<&'static InTree<R>>,
-    ) -> BoxCallService<R> {
-        (self.apply)(LayerInner {
-            in_tree,
-            ..LayerInner::bare(inner)
-        })
-    }
-}
-
 /// Returns the parts of an agent's own stack inside what the agent inherits, outermost first, each
 /// with the band that continues it, if there is one.
 pub(crate) fn merged<'a, R: Request>(
@@ -345,7 +322,8 @@ pub(crate) fn merged<'a, R: Request>(
         // Callbacks of the tree with the agent's rules may act in one band with its own.
         if let (Position::Global, StackPart::Band(global)) = part
             && let Some(((Position::Own, StackPart::Band(band)), rest)) = own.split_first()
-            && global.shares_band_of(rules())
+            && rules().global_joins_band
+            && global.rules() == rules()
         {
             own = rest;
             return Some((part, Some(band)));
@@ -467,7 +445,7 @@ pub struct LayerInner<R: Request> {
 
 impl<R: Request> LayerInner<R> {
     /// Returns this service with nothing around it.
-    fn bare(inner: BoxCallService<R>) -> Self {
+    pub(super) fn bare(inner: BoxCallService<R>) -> Self {
         Self {
             own: StackBuilder::new(),
             from: Position::Own,

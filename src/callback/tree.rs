@@ -77,11 +77,11 @@ impl Tree {
     }
 
     fn add(&mut self, bundle: &Bundle, place: fn(Position) -> Position) {
-        self.observers.extend_from_slice(bundle.observers());
+        self.observers.extend_from_slice(&bundle.observers);
         // Fixed here: in a sub-agent with other rules, the callbacks keep those of the agent that
         // they were registered with.
         let rules = self.rules.as_deref().unwrap_or(&CallbackRules::DEFAULT);
-        self.around.append(bundle.around(), place, Some(rules));
+        self.around.append(&bundle.around, place, Some(rules));
     }
 
     /// Returns the rules of the agent's bands around calls of this kind.

@@ -111,7 +111,7 @@ pub(super) async fn run(team: &TeamConfig, request: &AgentRequest) -> Result<Age
             tally.count(response);
         }
         if is_told {
-            turn.add_to(&mut tally);
+            tally.add_messages(turn.messages());
         } else if let Some(emitter) = &context.listeners().emitter {
             emitter.hold(turn.messages());
         }
@@ -239,10 +239,6 @@ impl MemberTurn {
     fn messages(&self) -> impl Iterator<Item = &Message> {
         let new = self.response.iter().flat_map(AgentResponse::new_messages);
         self.request.range(self.shared).chain(new)
-    }
-
-    fn add_to(&self, tally: &mut TeamResponse) {
-        tally.add_messages(self.messages());
     }
 
     /// Records what a resumed run needs.
