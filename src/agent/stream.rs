@@ -1,4 +1,5 @@
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -163,25 +164,24 @@ impl RunStream {
     /// Fails with the error of the run if it fails before it has shown anything. It has ended then,
     /// and [`response`](Self::response) fails in the same way.
     pub async fn first_output(&mut self) -> Result<()> {
-        std::future::poll_fn(|cx| self.poll_output(cx)).await
-    }
-
-    fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        self.events.resume();
-        loop {
-            self.poll_to_end(cx);
-            let has_more = self.events.take_more(cx);
-            if self.events.has_output() {
-                return Poll::Ready(Ok(()));
+        poll_fn(|cx| {
+            self.events.resume();
+            loop {
+                self.poll_to_end(cx);
+                let has_more = self.events.take_more(cx);
+                if self.events.has_output() {
+                    return Poll::Ready(Ok(()));
+                }
+                if let Some(result) = &self.result {
+                    return Poll::Ready(result.as_ref().map(drop).map_err(Error::clone));
+                }
+                // Events that were taken have made room for others, which the run may wait for.
+                if !has_more {
+                    return Poll::Pending;
+                }
             }
-            if let Some(result) = &self.result {
-                return Poll::Ready(result.as_ref().map(drop).map_err(Error::clone));
-            }
-            // Events that were taken have made room for others, which the run may wait for.
-            if !has_more {
-                return Poll::Pending;
-            }
-        }
+        })
+        .await
     }
 
     /// Polls the run, and keeps its result once it has ended.
@@ -202,16 +202,9 @@ impl RunStream {
     #[inline]
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         self.events.resume();
-        if self.events.is_ready() {
-            Poll::Ready(true)
-        } else {
-            self.poll_run(cx)
+        if !self.events.is_ready() {
+            self.poll_to_end(cx);
         }
-    }
-
-    #[inline(never)]
-    fn poll_run(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        self.poll_to_end(cx);
         if self.events.is_ready() {
             return Poll::Ready(true);
         }
@@ -268,7 +261,8 @@ fn run<S: AgentService>(
     let context = request.context().clone();
     // Outside the block, which would have room for the request beside it. It starts when it is
     // polled.
-    let call = service.oneshot(request).map_err(lift);
+    let call = service.oneshot(request);
+    let call = call.map_err(|error| Error::from(error.into()));
     async move {
         let Some(emitter) = &context.listeners().emitter else {
             return call.await;
@@ -294,10 +288,6 @@ fn run<S: AgentService>(
         emitter.end(end);
         result
     }
-}
-
-fn lift(error: impl Into<crate::error::BoxError>) -> Error {
-    Error::from(error.into())
 }
 
 impl Stream for RunStream {

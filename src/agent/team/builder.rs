@@ -125,24 +125,16 @@ impl Agent {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), tower_agent::BoxError> {
-    /// # let agent = |name: &str, turns: &[&str]| {
-    /// #     let turns = turns.iter().map(|text| Turn::from_text(*text));
-    /// #     Agent::builder(ScriptedModel::new(turns)).name(name).build()
-    /// # };
-    /// let planner = agent("planner", &[r#"["tides", "winds"]"#])?;
-    /// let worker = agent("worker", &["Twice a day.", "From the west."])?;
+    /// # let worker = ScriptedModel::always(Turn::from_text("From the west."));
+    /// # let worker = Agent::builder(worker).name("worker").build()?;
     /// let research = Agent::for_each("research", worker, |request: &AgentRequest| {
     ///     let plan = request.messages().last().map(|plan| plan.text()).unwrap_or_default();
-    ///     let topics: Vec<String> = serde_json::from_str(&plan)?;
-    ///     Ok(topics.into_iter().take(20))
+    ///     Ok(plan.lines().take(20).map(String::from).collect::<Vec<_>>())
     /// })
     /// .concurrency(4)
     /// .build()?;
-    /// let team = Agent::sequential("report").agents([planner, research]).build()?;
-    ///
-    /// let response = team.run("What must a sailor know?").await?;
-    /// let texts: Vec<_> = response.new_messages().skip(1).map(|message| message.text()).collect();
-    /// assert_eq!(texts, ["tides", "Twice a day.", "winds", "From the west."]);
+    /// let response = research.run("tides\nwinds").await?;
+    /// assert_eq!(response.new_messages().count(), 4);
     /// # Ok(())
     /// # }
     /// ```
