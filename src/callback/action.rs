@@ -1,11 +1,12 @@
 use crate::error::Error;
 
 /// The decision of a `before` or an `after`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use]
 pub enum Action<T> {
-    /// Run the next callback.
+    /// Run the next callback. The default.
+    #[default]
     Continue,
     /// Skip the remaining callbacks of this band and phase, except
     /// [guards](super::Callback::is_guard), and continue: send the request as it now is, or keep
@@ -39,11 +40,12 @@ impl<T> Action<Box<T>> {
 }
 
 /// The decision of an `on_error`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 #[must_use]
 pub enum Recovery<T> {
-    /// Run the next callback. If none recovers the error, it is returned.
+    /// Run the next callback. If none recovers the error, it is returned. The default.
+    #[default]
     Propagate,
     /// Replace the error; the next callback sees the new one.
     Fail(Error),

@@ -66,7 +66,7 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
     /// **On drop:** the hook's future is dropped; `on_end` follows.
     fn before(&self, request: &mut R) -> impl Future<Output = Result<Action<R::Response>>> + Send {
         let _ = request;
-        NoHook::<Self, R, BEFORE>::new()
+        NoHook::<Self, R, _, BEFORE>::new()
     }
 
     /// **When:** after the call has succeeded, also if a `before` or an `on_error` responded. Runs
@@ -88,7 +88,7 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
         response: &R::Response,
     ) -> impl Future<Output = Result<Action<R::Response>>> + Send {
         let _ = (request, response);
-        NoHook::<Self, R, AFTER>::new()
+        NoHook::<Self, R, _, AFTER>::new()
     }
 
     /// **When:** each time the call fails. Not for an abort, an interrupt or an end of the
@@ -112,7 +112,7 @@ pub trait Callback<R: Request>: Send + Sync + 'static {
         error: &Error,
     ) -> impl Future<Output = Result<Recovery<R::Response>>> + Send {
         let _ = (request, error);
-        NoHook::<Self, R, ON_ERROR>::new()
+        NoHook::<Self, R, _, ON_ERROR>::new()
     }
 
     /// **When:** when the call has ended, exactly once for every call in which a hook of this
@@ -350,7 +350,7 @@ where
         let mut hooks = HookSet::ON_END;
         let before =
             made(|(callback, request): (&'static C, &'static mut R)| callback.before(request));
-        if before != TypeId::of::<NoHook<By, R, BEFORE>>() {
+        if before != TypeId::of::<NoHook<By, R, Action<R::Response>, BEFORE>>() {
             hooks = hooks.and(HookSet::BEFORE);
         }
         let after = made(
@@ -358,7 +358,7 @@ where
                 callback.after(request, response)
             },
         );
-        if after != TypeId::of::<NoHook<By, R, AFTER>>() {
+        if after != TypeId::of::<NoHook<By, R, Action<R::Response>, AFTER>>() {
             hooks = hooks.and(HookSet::AFTER);
         }
         let on_error = made(
@@ -366,7 +366,7 @@ where
                 callback.on_error(request, error)
             },
         );
-        if on_error != TypeId::of::<NoHook<By, R, ON_ERROR>>() {
+        if on_error != TypeId::of::<NoHook<By, R, Recovery<R::Response>, ON_ERROR>>() {
             hooks = hooks.and(HookSet::ON_ERROR);
         }
         hooks

@@ -11,8 +11,6 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::action::{Action, Recovery};
-use crate::call::Request;
 use crate::error::Result;
 
 /// A set of hooks.
@@ -47,35 +45,20 @@ impl HookSet {
     }
 }
 
-/// The future of a hook `HOOK` of `C`, for calls of `R`, that is not overridden.
-pub(crate) struct NoHook<C: ?Sized, R, const HOOK: u8>(PhantomData<fn(&C, &R)>);
+/// The future of a hook `HOOK` of `C`, for calls of `R`, that is not overridden. Its decision `D`
+/// changes nothing.
+pub(crate) struct NoHook<C: ?Sized, R, D, const HOOK: u8>(PhantomData<fn(&C, &R) -> D>);
 
-impl<C: ?Sized, R, const HOOK: u8> NoHook<C, R, HOOK> {
+impl<C: ?Sized, R, D, const HOOK: u8> NoHook<C, R, D, HOOK> {
     pub(crate) const fn new() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<C: ?Sized, R: Request> Future for NoHook<C, R, BEFORE> {
-    type Output = Result<Action<R::Response>>;
+impl<C: ?Sized, R, D: Default, const HOOK: u8> Future for NoHook<C, R, D, HOOK> {
+    type Output = Result<D>;
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(Ok(Action::Continue))
-    }
-}
-
-impl<C: ?Sized, R: Request> Future for NoHook<C, R, AFTER> {
-    type Output = Result<Action<R::Response>>;
-
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(Ok(Action::Continue))
-    }
-}
-
-impl<C: ?Sized, R: Request> Future for NoHook<C, R, ON_ERROR> {
-    type Output = Result<Recovery<R::Response>>;
-
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(Ok(Recovery::Propagate))
+        Poll::Ready(Ok(D::default()))
     }
 }

@@ -73,7 +73,7 @@ macro_rules! hooks {
                     request: &mut $R,
                 ) -> impl Future<Output = Result<Action<$T>>> + Send {
                     let _ = request;
-                    NoHook::<OfHooks<Self>, $R, BEFORE>::new()
+                    NoHook::<OfHooks<Self>, $R, _, BEFORE>::new()
                 }
 
                 #[doc = concat!("[`Callback::after`] of ", $call, " calls.")]
@@ -83,7 +83,7 @@ macro_rules! hooks {
                     response: &$T,
                 ) -> impl Future<Output = Result<Action<$T>>> + Send {
                     let _ = (request, response);
-                    NoHook::<OfHooks<Self>, $R, AFTER>::new()
+                    NoHook::<OfHooks<Self>, $R, _, AFTER>::new()
                 }
 
                 #[doc = concat!("[`Callback::on_error`] of ", $call, " calls.")]
@@ -93,7 +93,7 @@ macro_rules! hooks {
                     error: &Error,
                 ) -> impl Future<Output = Result<Recovery<$T>>> + Send {
                     let _ = (request, error);
-                    NoHook::<OfHooks<Self>, $R, ON_ERROR>::new()
+                    NoHook::<OfHooks<Self>, $R, _, ON_ERROR>::new()
                 }
 
                 #[doc = concat!("[`Callback::on_end`] of ", $call, " calls.")]
