@@ -11,7 +11,7 @@ use super::agent::boxed;
 use super::loop_config::LoopConfig;
 use super::tool_messages::{ShowTool, ToolAnswer};
 use super::transfer;
-use crate::call::{CallKind, stays_open};
+use crate::call::{BoxCallFuture, CallKind, stays_open};
 use crate::callback::{LoopRules, ToolCalls, ToolFailure, UnknownTool};
 use crate::context::{RunContext, StaysOpen};
 use crate::conversation::{CallName, PendingCalls, Slot, Transcript};
@@ -37,8 +37,8 @@ struct TurnCall<'a> {
 }
 
 impl TurnCall<'_> {
-    fn request(&self) -> ToolRequest {
-        ToolRequest::in_run(&self.context, self.call, self.declaration, self.tool)
+    fn request(&self, tool: Option<&BoxTool>) -> ToolRequest {
+        ToolRequest::in_run(&self.context, self.call, self.declaration, tool)
     }
 
     fn is_mutating(&self) -> bool {
@@ -296,8 +296,16 @@ impl ToolTurn<'_> {
             let slot = Slot::Begun(made.call.clone());
             self.transcript.keep(made.slot, slot);
         }
-        let result = self.config.tools.make(made.request()).await;
+        let result = self.make(made).await;
         self.settle(made, result).await
+    }
+
+    fn make(&self, made: &TurnCall<'_>) -> BoxCallFuture<ToolRequest> {
+        match made.tool {
+            // Nothing is around the tools, which would have to find this one again.
+            Some(tool) if self.config.tools.is_bare(&made.context) => tool.make(made.request(None)),
+            tool => self.config.tools.make(made.request(tool)),
+        }
     }
 
     /// Returns the state of a call after it was made.
@@ -427,7 +435,7 @@ impl ToolTurn<'_> {
         if !self.config.tools.is_reviewed(&made.context) {
             return shown;
         }
-        let request = made.request();
+        let request = made.request(made.tool);
         let mut messages = match shown {
             Ok(messages) => messages,
             Err(ending) if ending.is_ending() => return Err(ending),

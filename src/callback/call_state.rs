@@ -7,6 +7,7 @@ use super::action::{Action, Recovery};
 use super::arc_callback::ArcCallback;
 use super::hook::name;
 use super::hook_set::HookSet;
+use super::members::Members;
 use super::phase::Mode;
 use super::position::Position;
 use super::probe::{WrapperCall, failed_attempts};
@@ -24,7 +25,7 @@ pub(super) struct CallState<R: Request> {
     pub(super) rules: CallbackRules,
     /// The position of the band in an agent's stack, if it is in one.
     pub(super) position: Option<Position>,
-    pub(super) callbacks: Arc<Vec<ArcCallback<R>>>,
+    pub(super) callbacks: Arc<Members<R>>,
     /// How many callbacks have been entered. They run in order, so those that were entered are the
     /// first few, and of the later ones the first few guards.
     pub(super) entered: usize,
@@ -32,8 +33,9 @@ pub(super) struct CallState<R: Request> {
 }
 
 impl<R: Request> CallState<R> {
-    /// Returns the next callback whose `hook` is to run, behind those that were `passed`. Callbacks
-    /// before it that lack only this hook count as entered, so their `on_end` runs.
+    /// Returns the next callback whose `hook` is to run. `passed` counts those with this hook that
+    /// were passed. Callbacks before it that lack only this hook count as entered, so their
+    /// `on_end` runs.
     #[inline]
     pub(super) fn next(&mut self, passed: &mut usize, mode: Mode, hook: HookSet) -> Option<usize> {
         let guards_alone = mode == Mode::Guards;
@@ -44,24 +46,24 @@ impl<R: Request> CallState<R> {
         } else {
             &mut self.entered
         };
-        let count = self.callbacks.len();
+        let callbacks = self.callbacks.with(hook);
         let is_reversed = self.rules.unwinds && hook != HookSet::BEFORE;
-        while *passed < count {
-            let index = if is_reversed {
-                count - 1 - *passed
+        while *passed < callbacks.len() {
+            let place = if is_reversed {
+                callbacks.len() - 1 - *passed
             } else {
                 *passed
             };
+            let index = callbacks[place];
             *passed += 1;
-            let callback = &self.callbacks[index];
-            if callback.has(hook) && (!guards_alone || callback.guards()) {
+            if !guards_alone || self.callbacks[index].guards() {
                 // Never less: each phase begins again with the first callback.
                 *entered = (*entered).max(index + 1);
                 return Some(index);
             }
         }
         // The phase is over, so callbacks behind the last one with this hook count as well.
-        *entered = count;
+        *entered = self.callbacks.all().len();
         None
     }
 

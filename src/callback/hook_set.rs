@@ -35,6 +35,12 @@ impl HookSet {
     /// this array, and no longer compiles when there is another.
     pub(crate) const ALL: [Self; 4] = [Self::BEFORE, Self::AFTER, Self::ON_ERROR, Self::ON_END];
 
+    /// Returns the position in [`ALL`](Self::ALL) of the only hook of this set.
+    #[inline]
+    pub(super) const fn number(self) -> usize {
+        self.0.trailing_zeros() as usize
+    }
+
     pub(super) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }

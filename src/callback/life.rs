@@ -66,6 +66,31 @@ use crate::stream::NextAttempt;
 impl<R: Request> LayerInner<R> {
     /// Makes a call, driving readiness first.
     pub(crate) fn make(&self, request: R) -> BoxCallFuture<R> {
+        // Apart from the rest, which would make the path of a call without any callback longer.
+        if self.has_no_callbacks(request.context()) {
+            return self.inner.make(request);
+        }
+        self.make_in_bands(request)
+    }
+
+    /// Returns whether a call of this run meets nothing before its target: no callback, and no
+    /// layer.
+    pub(crate) fn is_bare(&self, context: &RunContext) -> bool {
+        let is_whole = self.from == Position::Journal && self.to == Position::LAST;
+        is_whole && self.has_no_callbacks(context)
+    }
+
+    fn has_no_callbacks(&self, context: &RunContext) -> bool {
+        self.own.parts().is_empty() && Tree::of(context).is_none() && !self.is_outside_run(context)
+    }
+
+    /// Returns whether the call does not belong to the run of an agent, although the stack does.
+    fn is_outside_run(&self, context: &RunContext) -> bool {
+        self.to == Position::LAST && context.path().is_empty()
+    }
+
+    #[inline(never)]
+    fn make_in_bands(&self, request: R) -> BoxCallFuture<R> {
         match self.layered(request.context()) {
             Some(layered) => layered.make(request),
             None => self.enter(request, None),
@@ -74,7 +99,7 @@ impl<R: Request> LayerInner<R> {
 
     /// Runs the bands around a call, and what is inside them, which may be ready.
     fn enter(&self, mut request: R, ready: Option<BoxCallService<R>>) -> BoxCallFuture<R> {
-        if self.to == Position::LAST && request.context().path().is_empty() {
+        if self.is_outside_run(request.context()) {
             let message = format!(
                 "a layer has replaced the agent's {} request by a new one, which does not belong to \
                  the run; change the request that the layer received, or a clone of it",
@@ -757,10 +782,11 @@ impl<R: Request> CallState<R> {
 
     /// Runs `on_end` of every callback that was entered.
     fn end(&self, outcome: Outcome<'_, R::Response>) {
-        for (index, callback) in self.callbacks.iter().enumerate() {
-            if callback.has(HookSet::ON_END) && self.has_entered(index) {
+        for &index in self.callbacks.with(HookSet::ON_END) {
+            if self.has_entered(index) {
+                let callback = self.at(index).get();
                 // It cannot change the result, and neither can its panic.
-                drop(catch(|| callback.get().on_end(&self.request, outcome)));
+                drop(catch(|| callback.on_end(&self.request, outcome)));
             }
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::arc_callback::ArcCallback;
 use super::callback::Callback;
+use super::members::Members;
 use super::named_tool::NamedTool;
 use super::rules::{CallbackRules, Rules};
 use crate::call::Request;
@@ -43,7 +44,7 @@ use crate::call::Request;
 #[derive(Clone)]
 pub struct Callbacks<R: Request> {
     // An empty list allocates nothing: most agents lack callbacks for some of their calls.
-    list: Option<Arc<Vec<ArcCallback<R>>>>,
+    list: Option<Arc<Members<R>>>,
     /// `None` for the default, or in the own stack of an agent for the agent's.
     pub(super) own_rules: Option<CallbackRules>,
 }
@@ -153,12 +154,12 @@ impl<R: Request> Callbacks<R> {
         }
     }
 
-    pub(super) fn into_members(self) -> Arc<Vec<ArcCallback<R>>> {
+    pub(super) fn into_members(self) -> Arc<Members<R>> {
         self.list.unwrap_or_default()
     }
 
     pub(super) fn as_slice(&self) -> &[ArcCallback<R>] {
-        self.list.as_ref().map_or(&[], |list| list)
+        self.list.as_ref().map_or(&[], |list| list.all())
     }
 }
 
@@ -166,7 +167,9 @@ impl<R: Request, C: Callback<R>> Extend<C> for Callbacks<R> {
     fn extend<I: IntoIterator<Item = C>>(&mut self, callbacks: I) {
         // Clones share the list until one of them grows.
         let list = Arc::make_mut(self.list.get_or_insert_default());
-        list.extend(callbacks.into_iter().map(Callback::erase));
+        for callback in callbacks {
+            list.push(callback.erase());
+        }
     }
 }
 

@@ -63,6 +63,7 @@ pub(crate) mod hook_set;
 mod life;
 mod list;
 mod loop_rules;
+mod members;
 mod named_tool;
 mod names;
 mod phase;

@@ -20,9 +20,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower::Service;
 
-use super::arc_callback::ArcCallback;
 use super::future::ResponseFuture;
 use super::hook::name;
+use super::members::Members;
 use crate::call::{BoxCallFuture, CallKind, CallService, Request};
 use crate::context::{Carried, RunContext};
 use crate::conversation::CallName;
@@ -291,9 +291,12 @@ pub(super) trait WrapperNames: Send + Sync {
     fn names(&self) -> Vec<String>;
 }
 
-impl<R: Request> WrapperNames for Vec<ArcCallback<R>> {
+impl<R: Request> WrapperNames for Members<R> {
     fn names(&self) -> Vec<String> {
-        let names = self.iter().map(|callback| name(callback.get()).into());
+        let names = self
+            .all()
+            .iter()
+            .map(|callback| name(callback.get()).into());
         names.collect()
     }
 }
