@@ -287,9 +287,9 @@ fn a_run_leaves_nothing_behind_wherever_it_is_dropped() {
 
 /// A parallel team with an agent as a tool, polled this many times and dropped.
 ///
-/// Counted when the runtime has turned: until then tokio keeps the wakers of a task that lets others
-/// go first. That is one that has done much, where tokio's limit is on, and one whose tool has kept
-/// the thread for long, which is by chance: another process may have had it.
+/// Counted when the runtime has turned: until then tokio keeps the wakers of a task that lets
+/// others go first. That is one that has done much, where tokio's limit is on, and one whose tool
+/// has kept the thread for long, which is by chance: another process may have had it.
 #[test]
 fn a_large_run_leaves_nothing_behind_wherever_it_is_dropped() {
     let runtime = tokio::runtime::Builder::new_current_thread()
