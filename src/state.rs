@@ -72,6 +72,15 @@ impl StateLog {
     fn around(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |log| log.outer.as_deref())
     }
+
+    fn changes(&self) -> LoggedChanges {
+        let mut logged = LoggedChanges::default();
+        for (key, (number, now)) in &*lock(&self.changes) {
+            logged.order.insert(key.clone(), *number);
+            logged.delta.note(key.clone(), true, now.clone());
+        }
+        logged
+    }
 }
 
 /// The logged changes of one call. They are numbered within a run: if concurrent calls change one
@@ -381,14 +390,8 @@ impl State {
     }
 
     pub(crate) fn logged_changes(&self) -> LoggedChanges {
-        let mut logged = LoggedChanges::default();
-        if let Some(log) = &self.log {
-            for (key, (number, now)) in &*lock(&log.changes) {
-                logged.order.insert(key.clone(), *number);
-                logged.delta.note(key.clone(), true, now.clone());
-            }
-        }
-        logged
+        let log = self.log.as_ref();
+        log.map(|log| log.changes()).unwrap_or_default()
     }
 
     /// Applies the changes of a replayed call, but to keys that a later call has changed.
@@ -496,6 +499,10 @@ impl State {
     pub(crate) fn forget_call(&self, path: &str) {
         let path = format!("{CALLS}{path}");
         self.remove_all(|key| is_about(key, &path));
+    }
+
+    pub(crate) fn forget_calls(&self) {
+        self.remove_all(|key| key.starts_with(CALLS));
     }
 
     pub(crate) fn remove_all(&self, is_gone: impl Fn(&str) -> bool) {

@@ -111,8 +111,7 @@ impl Endings<'_> {
     /// The same without a look at the token, for a call that meets another [`admit`](Self::admit).
     #[inline]
     pub(crate) fn admit_further<R: Request>(self) -> Result<()> {
-        let recorded = self.abort_of::<R>().or_else(|| self.closed_to(R::CALL));
-        match recorded {
+        match self.recorded::<R>() {
             None => Ok(()),
             Some(ending) => Err(self.refuse::<R>(ending)),
         }
@@ -130,22 +129,30 @@ impl Endings<'_> {
     /// blocks its thread may have come back since the run was polled.
     #[inline]
     fn blocking<R: Request>(self) -> Option<Error> {
-        self.stopped::<R>().or_else(|| self.closed_to(R::CALL))
-    }
-
-    /// Returns the cancellation or the abort of the run.
-    #[inline]
-    fn stopped<R: Request>(self) -> Option<Error> {
         if !R::OUTLIVES_ABORT && self.is_cancelled() {
             return Some(self.cancel());
         }
-        self.abort_of::<R>()
+        self.recorded::<R>()
+    }
+
+    /// Returns the recorded ending that blocks a call of this kind, without a look at the token.
+    //
+    // No `or_else` here and below: it is not inlined, and every call passes here several times.
+    #[inline]
+    fn recorded<R: Request>(self) -> Option<Error> {
+        if let Some(abort) = self.abort_of::<R>() {
+            return Some(abort);
+        }
+        self.closed_to(R::CALL)
     }
 
     /// Fails if the run was aborted or cancelled, for a call that may not be the agent's own.
     #[inline]
     pub(crate) fn admit_handle<R: Request>(self) -> Result<()> {
-        self.stopped::<R>().map_or(Ok(()), Err)
+        if !R::OUTLIVES_ABORT && self.is_cancelled() {
+            return Err(self.cancel());
+        }
+        self.abort_of::<R>().map_or(Ok(()), Err)
     }
 
     /// Fails if the target of a call must not be called, although callbacks and layers ran for it.
@@ -214,7 +221,10 @@ impl Endings<'_> {
     /// Returns the ending that this very call has caused, whatever its result.
     #[inline]
     pub(crate) fn ending<R: Request>(self) -> Option<Error> {
-        self.abort_of::<R>().or_else(|| self.ended_by(R::CALL))
+        if let Some(abort) = self.abort_of::<R>() {
+            return Some(abort);
+        }
+        self.ended_by(R::CALL)
     }
 
     #[inline]

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use futures_util::future::Either;
 use pin_project_lite::pin_project;
 
+pub use super::wrap::WrapFuture;
 use crate::call::{BoxCallFuture, Request};
 use crate::error::{BoxError, Error, Result};
 pub use crate::maybe_future::MaybeFuture;

@@ -1,17 +1,18 @@
 //! Functions around a call, which receive the request and the inner service.
 
 use std::fmt;
-use std::future::{Future, ready};
+use std::future::Future;
 use std::panic::Location;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use futures_util::FutureExt;
-use futures_util::future::Either;
+use futures_util::future::BoxFuture;
 use tower::Service;
 use tower_layer::Layer;
 
-use crate::call::{BoxCallFuture, BoxCallService, CallService, Request};
+use crate::call::{BoxCallService, CallService, Request};
+use crate::context::RunContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::panic::{CatchPanic, catch};
 
@@ -43,8 +44,9 @@ pub struct Wrap<R: Request> {
     name: Arc<str>,
 }
 
-/// Runs the function of a wrap, which is passed for its name.
-type Function<R> = dyn Fn(Arc<Wrap<R>>, R, Next<R>) -> BoxCallFuture<R> + Send + Sync;
+type Function<R> = dyn Fn(R, Next<R>) -> Running<R> + Send + Sync;
+
+type Running<R> = BoxFuture<'static, Result<<R as Request>::Response>>;
 
 impl<R: Request> Wrap<R> {
     #[track_caller]
@@ -54,33 +56,7 @@ impl<R: Request> Wrap<R> {
         O: Future<Output = Result<R::Response>> + Send + 'static,
     {
         let name = format!("{hook} at {}", Location::caller()).into();
-        let function = move |wrap: Arc<Self>, request: R, next| -> BoxCallFuture<R> {
-            let context = request.context().clone();
-            // The function takes the request, and an error of the call needs its name.
-            let name: Option<Arc<str>> = request.name().map(Into::into);
-            // The function is foreign code: it may start calls of its own, which an ended run must
-            // not make.
-            if let Err(refusal) = context.endings().admit::<R>() {
-                return Box::pin(ready(Err(refusal)));
-            }
-            // It may panic before its future exists, and while that runs.
-            let running = match catch(|| function(request, next)) {
-                Ok(running) => Either::Left(CatchPanic::new(running)),
-                Err(panic) => Either::Right(ready(Err(panic))),
-            };
-            // Not an async block, which would have room for the function's future twice.
-            Box::pin(running.map(move |result| {
-                let result = result.unwrap_or_else(|panic| {
-                    let message = format!("panicked: {panic}");
-                    Err(Error::new(ErrorKind::Callback, message))
-                });
-                // Named before it is settled: an ending is recorded with the name of the wrap that
-                // raised it.
-                let by = || wrap.name.to_string().into();
-                let result = result.map_err(|error| error.by(by, "wrap"));
-                context.endings().settle::<R, _>(name.as_deref(), result)
-            }))
-        };
+        let function = move |request, next| -> Running<R> { Box::pin(function(request, next)) };
         Self {
             function: Arc::new(function),
             name,
@@ -97,6 +73,15 @@ impl<R: Request> Wrap<R> {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns an error of the function as that of the call. `name` is that of what is called.
+    #[cold]
+    fn failure(&self, error: Error, context: &RunContext, name: Option<&str>) -> Error {
+        // Named before it is settled: an ending is recorded with the name of the wrap that raised
+        // it.
+        let error = error.by(|| self.name.to_string().into(), "wrap");
+        context.endings().settle_error::<R>(name, error)
     }
 }
 
@@ -128,15 +113,80 @@ pub struct WrapService<R: Request> {
 impl<R: Request> Service<R> for WrapService<R> {
     type Response = R::Response;
     type Error = Error;
-    type Future = BoxCallFuture<R>;
+    type Future = WrapFuture<R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        // It keeps its readiness for the first `run`; each further one drives its own.
-        let inner = self.inner.take();
-        (self.wrap.function)(self.wrap.clone(), request, Next { inner })
+        let wrap = self.wrap.clone();
+        let context = request.context().clone();
+        // The function takes the request, and an error of the call needs its name.
+        let name: Option<Arc<str>> = request.name().map(Into::into);
+        let next = Next {
+            // It keeps its readiness for the first `run`; each further one drives its own.
+            inner: self.inner.take(),
+        };
+        // The function is foreign code: it may start calls of its own, which an ended run must not
+        // make.
+        let running = context.endings().admit::<R>().and_then(|()| {
+            // It may panic before its future exists, and while that runs.
+            let running = catch(|| (wrap.function)(request, next));
+            let name = name.as_deref();
+            let running =
+                running.map_err(|panic| wrap.failure(panicked(&panic), &context, name))?;
+            Ok(CatchPanic::new(running))
+        });
+        WrapFuture {
+            running: Some(running),
+            context,
+            wrap,
+            name,
+        }
+    }
+}
+
+/// The future of a [`WrapService`].
+pub struct WrapFuture<R: Request> {
+    /// The future of the function, or why there is none. `None` once the call has ended.
+    running: Option<Result<CatchPanic<Running<R>>>>,
+    context: RunContext,
+    wrap: Arc<Wrap<R>>,
+    /// The name of what is called.
+    name: Option<Arc<str>>,
+}
+
+impl<R: Request> Future for WrapFuture<R> {
+    type Output = Result<R::Response>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let result = match &mut this.running {
+            None => return Poll::Pending,
+            Some(Err(refusal)) => return Poll::Ready(Err(refusal.clone())),
+            Some(Ok(running)) => match ready!(Pin::new(running).poll(cx)) {
+                Ok(result) => result,
+                Err(panic) => Err(panicked(&panic)),
+            },
+        };
+        // The future is dropped before the result leaves, as an `async fn` would drop it.
+        this.running = None;
+        if let Err(error) = result {
+            let name = this.name.as_deref();
+            return Poll::Ready(Err(this.wrap.failure(error, &this.context, name)));
+        }
+        this.context.endings().settle_success::<R>()?;
+        Poll::Ready(result)
+    }
+}
+
+fn panicked(panic: &str) -> Error {
+    Error::new(ErrorKind::Callback, format!("panicked: {panic}"))
+}
+
+impl<R: Request> fmt::Debug for WrapFuture<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WrapFuture").finish_non_exhaustive()
     }
 }

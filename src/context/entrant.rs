@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::inherited::Inherited;
 use super::node;
@@ -7,7 +6,6 @@ use super::place::RecordPlace;
 use super::run_context::RunContext;
 use super::scope::Scope;
 use crate::conversation::ConversationRecord;
-use crate::state::CALLS;
 use crate::stream::Observer;
 
 /// An agent that is called in another's context, before its own context exists.
@@ -63,7 +61,7 @@ impl<'a> Entrant<'a> {
             None => &scope.run.id,
         };
         if scope.is_outermost() {
-            return match scope.run.conversations.fetch_add(1, Ordering::Relaxed) {
+            return match scope.run.next_conversation() {
                 // Most runs have one conversation, whose ids then need no number.
                 0 => run.clone(),
                 number => format!("{run}+{number}").into(),
@@ -79,7 +77,7 @@ impl<'a> Entrant<'a> {
         let private = self.caller.private_state();
         let has_data = private.has_data_about_calls();
         if has_data && self.scope.is_outermost() && !record.has_open_calls() {
-            private.remove_all(|key| key.starts_with(CALLS));
+            private.forget_calls();
         }
         // What the members of a parallel team say becomes part of the team's conversation.
         let above = if self.scope.node.is_member {

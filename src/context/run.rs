@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
@@ -25,8 +25,7 @@ pub(super) struct Run {
     pub(super) aborted: OnceLock<Error>,
     pub(super) replay_handlers: ReplayHandlers,
     begun: OnceLock<()>,
-    /// The number of conversations of the run's caller.
-    pub(super) conversations: AtomicU32,
+    conversations: AtomicU32,
     /// The run as its observers see it, once it has one.
     observed: OnceLock<Arc<ObservedRun>>,
 }
@@ -67,5 +66,10 @@ impl Run {
     pub(super) fn observed(&self) -> Arc<ObservedRun> {
         let new = || ObservedRun::new(self.id.clone());
         self.observed.get_or_init(new).clone()
+    }
+
+    /// Returns the number of another conversation of the run's caller, from 0.
+    pub(super) fn next_conversation(&self) -> u32 {
+        self.conversations.fetch_add(1, Ordering::Relaxed)
     }
 }

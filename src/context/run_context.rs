@@ -40,7 +40,7 @@ pub(super) const KEPT_ANSWERS: &str = "calls/ answers";
 /// nothing in the run can change it.
 ///
 /// `RunContext::default()` starts a new run, for a call made without an agent.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct RunContext {
     pub(super) scope: Arc<Scope>,
     pub(super) iteration: u32,
@@ -50,6 +50,22 @@ pub struct RunContext {
     /// The model call with this context is beyond the agent's limit.
     pub(super) beyond_limit: bool,
     pub(super) carried: Option<Arc<Carried>>,
+}
+
+impl Clone for RunContext {
+    // Not inlined: in each place that makes a call it would be several lines of the instruction
+    // cache.
+    #[inline(never)]
+    fn clone(&self) -> Self {
+        Self {
+            scope: self.scope.clone(),
+            iteration: self.iteration,
+            texts: self.texts.clone(),
+            tool_call: self.tool_call.clone(),
+            beyond_limit: self.beyond_limit,
+            carried: self.carried.clone(),
+        }
+    }
 }
 
 impl From<Scope> for RunContext {

@@ -10,7 +10,12 @@ impl Messages {
     /// [released](Message::released) once the turn is over. Looks at the turn that goes on at index
     /// `from`, and at all after it.
     pub(crate) fn in_call_order(&self, from: usize) -> Option<Self> {
-        self.ordered_from(self.turn_at(from))
+        let at = self.turn_at(from);
+        // At most one result, as after most calls, has no order.
+        if self.len() - at <= 2 {
+            return None;
+        }
+        self.ordered_from(at)
     }
 
     /// Returns the messages as [`in_call_order`](Self::in_call_order) does. Looks at all that are

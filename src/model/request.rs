@@ -146,10 +146,10 @@ impl ModelRequest {
     ///
     /// let first = ModelRequest::new([Message::user("Hello.")]);
     /// let mut second = first.clone();
-    /// second.push(Message::user("Are you there?"));
+    /// second.messages_mut().push(Message::assistant("Hello. How can I help?"));
     /// assert_eq!(first.changed_in_prompt(&second), None);
     ///
-    /// second.set_instructions("Be brief.");
+    /// second.add_instructions("Be brief.");
     /// assert_eq!(first.changed_in_prompt(&second), Some(PromptPart::Instructions));
     /// ```
     #[must_use]
