@@ -108,21 +108,10 @@ impl<R: Request> LayerInner<R> {
             let error = Error::new(ErrorKind::InvalidRequest, message);
             return Box::pin(std::future::ready(Err(error)));
         }
-        // Usually at most one, which needs no allocation.
-        let mut bands = self.bands(request.context());
-        let first = bands.next();
-        let second = bands.next();
-        let third = bands.next();
-        // A pair at the edges of the call with nothing between: the outer one does the work of
-        // both.
-        let is_direct = match (&first, &second, &third) {
-            (Some((_, outer)), Some((_, inner)), None) => outer.is_pair_with(inner),
-            _ => false,
-        };
-        let second = second.filter(|_| !is_direct);
-        let inner: Vec<_> = second.into_iter().chain(third).chain(bands).collect();
+        let bands = self.bands(request.context());
         // Never left as it was: a model may pass its request on to another agent.
-        request.set_direct(is_direct);
+        request.set_direct(bands.left_out.is_some());
+        let Bands { first, inner, .. } = bands;
         let is_ready = ready.is_some();
         if first.is_none() && !is_ready {
             return reach(self.target_sight(), request, |request| {
@@ -198,16 +187,23 @@ impl<R: Request> LayerInner<R> {
     }
 
     /// Returns the bands around a call of this run.
-    fn bands<'a>(&'a self, context: &'a RunContext) -> impl Iterator<Item = Band<R>> {
-        let parts = self.parts(context, self.to);
-        parts.filter_map(|((position, part), joined)| match (part, joined) {
-            (StackPart::Layer(_), _) => None,
-            (StackPart::Band(band), Some(joined)) => {
-                Some((*position, band.clone().and(joined.clone())))
+    fn bands(&self, context: &RunContext) -> Bands<R> {
+        let mut bands = Bands {
+            first: None,
+            inner: Vec::new(),
+            left_out: None,
+        };
+        for ((position, part), joined) in self.parts(context, self.to) {
+            let StackPart::Band(band) = part else {
+                continue;
+            };
+            if let Some(joined) = joined {
+                bands.push((*position, band.clone().and(joined.clone())));
+            } else if !band.is_empty() {
+                bands.push((*position, band.clone()));
             }
-            (StackPart::Band(band), None) if band.is_empty() => None,
-            (StackPart::Band(band), None) => Some((*position, band.clone())),
-        })
+        }
+        bands
     }
 
     /// Returns the callbacks outside everything else, those of the agent's own first.
@@ -266,6 +262,30 @@ impl<R: Request> Service<R> for LayerInner<R> {
 }
 
 type Band<R> = (Position, Callbacks<R>);
+
+/// The bands around a call, outermost first; usually at most one, which needs no allocation.
+struct Bands<R: Request> {
+    first: Option<Band<R>>,
+    inner: Vec<Band<R>>,
+    /// The last band, if nothing is between it and the first one, with which it is a pair at the
+    /// edges of the call: the first one does the work of both.
+    left_out: Option<Band<R>>,
+}
+
+impl<R: Request> Bands<R> {
+    fn push(&mut self, band: Band<R>) {
+        let Some((_, first)) = &self.first else {
+            self.first = Some(band);
+            return;
+        };
+        self.inner.extend(self.left_out.take());
+        if self.inner.is_empty() && first.is_pair_with(&band.1) {
+            self.left_out = Some(band);
+        } else {
+            self.inner.push(band);
+        }
+    }
+}
 
 /// The inner service of a band: the next bands, then the next layer or the target.
 struct Inside<R: Request> {
