@@ -78,17 +78,20 @@ fn reader(console: &Console, name: &str) -> tower_agent::AgentBuilder {
         Ok(ModelResponse::from_tool_calls([call]))
     }));
     let goes_on = name == "live";
-    let read_page = Tool::function(
-        "read_page",
-        "Reads a page.",
-        move |asked: Page| async move {
+    let seen_by = console.clone();
+    let read_page = Tool::function("read_page", "Reads a page.", move |asked: Page| {
+        let console = seen_by.clone();
+        async move {
+            // A run that is faster than the console leaves texts out, which has a bound for what it
+            // has not looked at: it looks after each page.
+            console.flush().await;
             if goes_on && asked.page > TURNS {
                 tokio::time::sleep(PACE).await;
             }
             let begin = format!("Page {}. ", asked.page);
             begin + &"All work and no play. ".repeat(ANSWER / 22)
-        },
-    );
+        }
+    });
     Agent::builder(model)
         .name(name)
         .tool(read_page)
