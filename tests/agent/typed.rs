@@ -129,7 +129,8 @@ async fn an_answer_that_stays_wrong_is_an_error_to_resume_from() {
     );
     let invalid = error.downcast_ref::<InvalidAnswer>().unwrap();
     assert_eq!(invalid.field, "celsius");
-    assert_eq!(invalid.answer, r#"{"celsius":"warm","city":"Oslo"}"#);
+    let answer: Value = serde_json::from_str(&invalid.answer).unwrap();
+    assert_eq!(answer, json!({ "celsius": "warm", "city": "Oslo" }));
     assert_eq!(model.requests().len(), 4);
 
     // The tool does not run again.
@@ -220,10 +221,9 @@ async fn a_tool_gives_the_answer_to_models_without_a_response_format() {
     // The transcript is one that any later run can continue.
     assert_eq!(answer.response.open_calls().count(), 0);
     let last = answer.response.message().unwrap();
-    assert_eq!(
-        last.parts(),
-        [Part::from_text(r#"{"celsius":21.0,"city":"Oslo"}"#)]
-    );
+    assert_eq!(last.parts().len(), 1);
+    let text: Weather = serde_json::from_str(&last.text()).unwrap();
+    assert_eq!(text, oslo());
 }
 
 #[tokio::test]

@@ -52,7 +52,11 @@ fn worker(model: &ScriptedModel) -> AgentBuilder {
 fn bytes(messages: &Messages) -> String {
     let mut messages = serde_json::to_value(messages).unwrap();
     for message in messages.as_array_mut().unwrap() {
-        message.as_object_mut().unwrap().remove("id");
+        // Not `remove`, which may put the last field in its place.
+        message
+            .as_object_mut()
+            .unwrap()
+            .retain(|field, _| field != "id");
     }
     messages.to_string()
 }
