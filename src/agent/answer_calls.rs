@@ -1,10 +1,10 @@
 //! Turns the tool call that gives a final answer to text, before anything around the model sees it.
 
-use std::convert::identity;
+use std::future::Future;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures_util::TryFutureExt;
-use futures_util::future::MapOk;
+use pin_project_lite::pin_project;
 use tower::Service;
 
 use crate::call::Request;
@@ -45,23 +45,47 @@ where
 {
     type Response = ModelResponse;
     type Error = E;
-    type Future = MapOk<S::Future, fn(ModelResponse) -> ModelResponse>;
+    type Future = AnswerFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), E>> {
         self.0.poll_ready(cx)
     }
 
     fn call(&mut self, mut request: ModelRequest) -> Self::Future {
-        if !request.is_answered_by_tool {
-            return self.0.call(request).map_ok(identity);
+        let by_tool = request.is_answered_by_tool;
+        if by_tool {
+            // In a band of its own, so that it acts before all other mappers.
+            request.enter_band();
+            request.map_deltas(AnswerDeltas::default);
         }
-        // In a band of its own, so that it acts before all other mappers.
-        request.enter_band();
-        request.map_deltas(AnswerDeltas::default);
-        self.0.call(request).map_ok(|mut response| {
+        AnswerFuture {
+            future: self.0.call(request),
+            by_tool,
+        }
+    }
+}
+
+pin_project! {
+    pub(super) struct AnswerFuture<F> {
+        #[pin]
+        future: F,
+        by_tool: bool,
+    }
+}
+
+impl<F, E> Future for AnswerFuture<F>
+where
+    F: Future<Output = Result<ModelResponse, E>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let mut poll = this.future.poll(cx);
+        if let (true, Poll::Ready(Ok(response))) = (*this.by_tool, &mut poll) {
             take_calls(response.message_mut());
-            response
-        })
+        }
+        poll
     }
 }
 
