@@ -18,7 +18,7 @@ pub(super) struct LoopConfig {
     pub(super) options: LoopOptions,
 }
 
-/// What a builder passes on to the loop.
+/// The settings that a builder passes on to the loop.
 pub(super) struct LoopOptions {
     pub(super) instructions: Option<Arc<str>>,
     pub(super) settings: Arc<Settings>,

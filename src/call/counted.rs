@@ -1,4 +1,4 @@
-/// Whether a response was counted: no part of what it says, so all are equal.
+/// The mark of a response that was counted. No part of what it says, so all marks are equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counted(bool);
 

@@ -515,7 +515,7 @@ impl<R: Request> BoundaryProbe<R> {
         E: Into<BoxError>,
     {
         Box::pin(async move {
-            // What is inside is dropped before its call is over, and before the probe if it panics.
+            // The future is dropped with this statement, so before its call is over.
             let result = future.await.map_err(|error| Error::from(error.into()));
             match &result {
                 Ok(response) => self.end(CallEnd::Response, Some(response)),
@@ -528,7 +528,7 @@ impl<R: Request> BoundaryProbe<R> {
 
 impl<R: Request> Drop for BoundaryProbe<R> {
     fn drop(&mut self) {
-        // What panics has not been dropped by others.
+        // A call that panics is dropped by that, not by those who made it.
         let end = if panicking() {
             CallEnd::Failed(ErrorKind::Callback)
         } else {

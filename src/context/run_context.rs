@@ -371,11 +371,11 @@ impl RunContext {
     /// ```
     pub async fn emit(&self, name: impl Into<Arc<str>>, value: impl Into<Value>) {
         if self.listeners().is_told() {
-            let name = name.into();
-            let value = value.into();
-            self.listeners()
-                .tell(EventKind::Custom { name, value })
-                .await;
+            let custom = EventKind::Custom {
+                name: name.into(),
+                value: value.into(),
+            };
+            self.listeners().tell(custom).await;
         }
     }
 
@@ -394,9 +394,11 @@ impl RunContext {
     /// ```
     pub async fn note(&self, name: impl Into<Arc<str>>, value: impl Into<Value>) {
         if self.listeners().is_told() {
-            let name = name.into();
-            let value = value.into();
-            self.listeners().tell(EventKind::Note { name, value }).await;
+            let note = EventKind::Note {
+                name: name.into(),
+                value: value.into(),
+            };
+            self.listeners().tell(note).await;
         }
     }
 

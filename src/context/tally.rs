@@ -41,7 +41,7 @@ impl Used {
 #[derive(Default)]
 struct Failures {
     counts: HashMap<TriedCall, u32>,
-    /// What the agent had used by the last failure, or the start of the turn.
+    /// The tokens that the agent had used by the last failure, or by the start of the turn.
     usage: Usage,
 }
 

@@ -1,4 +1,4 @@
-//! What this crate gives to tests, tested.
+//! Scripted models, recordings, assertions and layers for tests, tested themselves.
 
 mod doubles;
 mod recordings;
