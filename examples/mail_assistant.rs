@@ -14,7 +14,7 @@ use tower_agent::{
 use tower_agent_middleware::flow::{Flow, Hide, Readers, ToolFlow};
 use tower_agent_test::{ScriptedModel, Turn};
 
-/// What the assistant has done to the world.
+/// The things that the assistant has done to the world.
 #[derive(Clone, Default)]
 struct World(Arc<Mutex<Vec<String>>>);
 

@@ -74,10 +74,10 @@ pub struct Reading {
     pub kind: Cow<'static, str>,
     /// The state in words, such as `open`.
     pub state: Cow<'static, str>,
-    /// Whether calls go through. `false` if some would be refused now, or would wait.
+    /// Calls go through. `false` if some would be refused now, or would wait.
     pub admits: bool,
-    /// Whose part it is, such as a user's or a tenant's: somebody's name, which not everybody may
-    /// see. `None` for everybody's.
+    /// The name of the user or tenant whose part it is, which not everybody may see. `None` for
+    /// everybody's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<Arc<str>>,
     /// The name of what is called, such as a tool's or an endpoint's, if each has a part.
@@ -92,7 +92,7 @@ pub struct Reading {
 #[non_exhaustive]
 #[must_use]
 pub struct Amount {
-    /// What is counted, such as `tokens used`.
+    /// The thing that is counted, such as `tokens used`.
     pub name: Cow<'static, str>,
     /// The number.
     pub value: f64,

@@ -50,17 +50,17 @@ pub struct Metadata {
     /// kept: see the client of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stated_usage: Option<Value>,
-    /// How many of the [tokens written to the cache](crate::Usage::cache_write_tokens) it keeps for
-    /// an hour or longer, if the provider tells them apart.
+    /// The number of [tokens written to the cache](crate::Usage::cache_write_tokens) that it keeps
+    /// for an hour or longer, if the provider tells them apart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub long_cache_write_tokens: Option<u64>,
-    /// Why the schema of the answer stood in the instructions, if it was not sent as the
-    /// [response format](crate::Settings::response_format).
+    /// The reason why the schema of the answer stood in the instructions, if it was not sent
+    /// as the [response format](crate::Settings::response_format).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub described_schema: Option<String>,
-    /// Why the schema of the answer was that of a
-    /// [tool](crate::model::ResponseFormat::answer_tool), if it was not sent as the
-    /// [response format](crate::Settings::response_format).
+    /// The reason why the schema of the answer was that of a
+    /// [tool](crate::model::ResponseFormat::answer_tool), if it was not sent as the [response
+    /// format](crate::Settings::response_format).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer_tool: Option<String>,
     /// The response ended before the usage that was requested: a stream was cut off after the

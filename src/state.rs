@@ -118,7 +118,7 @@ pub(crate) fn key_of_call(path: &str, name: &str) -> String {
 #[derive(Debug, Default)]
 struct SharedState {
     data: Mutex<StateData>,
-    /// How many entries are about tool calls. Outside the lock, since every tool call asks twice.
+    /// The number of entries about tool calls. Outside the lock, since every tool call asks twice.
     about_calls: AtomicUsize,
 }
 

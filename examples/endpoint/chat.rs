@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tower_agent::stream::EventKind;
 use tower_agent::{Agent, AgentRequest, Error};
 
-/// What the endpoint needs.
+/// The state of the endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Chat {
     pub(crate) agent: Agent,

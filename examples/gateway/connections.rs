@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Sleep, sleep};
 
-/// What a client may take of the server.
+/// The share of the server that a client may take.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     /// Open at once. Others wait to be accepted.

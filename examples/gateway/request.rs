@@ -20,7 +20,7 @@ use tower_agent::{Message, ModelRequest, Part, Role, Settings};
 /// The provider whose data the fields are that only this protocol has.
 const PROVIDER: &str = "openai";
 
-/// Why a request is refused, and where.
+/// The reason why a request is refused, and the place.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) path: String,
@@ -100,7 +100,7 @@ struct ChatMessage {
     _audio: Option<Nothing>,
     #[serde(rename = "function_call")]
     _function_call: Option<Nothing>,
-    /// What the client has made of the content.
+    /// The content as the client has made it.
     #[serde(rename = "parsed")]
     _parsed: Option<IgnoredAny>,
 }
@@ -160,7 +160,7 @@ struct ChatCall {
 struct CalledFunction {
     name: String,
     arguments: String,
-    /// What the client has made of the arguments.
+    /// The arguments as the client has made them.
     #[serde(rename = "parsed_arguments")]
     _parsed: Option<IgnoredAny>,
 }

@@ -13,7 +13,7 @@ pub(crate) struct Settings {
     pub(crate) is_mock: bool,
     pub(crate) mock: MockSettings,
     pub(crate) address: SocketAddr,
-    /// Where the counts are: tenants do not read those of others.
+    /// The address of the counts: tenants do not read those of others.
     pub(crate) metrics: SocketAddr,
     /// The URLs of the providers; mocks of this process if there are none.
     pub(crate) providers: Vec<String>,
@@ -25,7 +25,7 @@ pub(crate) struct Settings {
     pub(crate) hedge_after: Duration,
 }
 
-/// Who may call, and by which key. The key is a secret; the name stands in logs, counts and limits.
+/// A caller, and its key. The key is a secret; the name stands in logs, counts and limits.
 #[derive(Clone)]
 pub(crate) struct Tenant {
     pub(crate) name: Arc<str>,

@@ -14,7 +14,7 @@ struct Pair {
 
 #[derive(Deserialize, JsonSchema)]
 struct PercentOf {
-    /// How many hundredths.
+    /// The number of hundredths.
     percent: f64,
     /// Of what.
     whole: f64,

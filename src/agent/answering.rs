@@ -98,7 +98,7 @@ pub(super) struct Rejected {
     /// The message that asks for another.
     pub(super) again: Message,
     pub(super) error: Error,
-    /// How often a run may ask.
+    /// The most that a run may ask.
     pub(super) max: u32,
 }
 

@@ -65,7 +65,7 @@ pub enum Explained {
         max_iterations: u32,
         /// The model, with what is around its calls.
         model: Target,
-        /// How many tool calls of a turn run at the same time.
+        /// The number of tool calls of a turn that run at the same time.
         tool_concurrency: usize,
         /// The callbacks and layers around the calls of all tools, outermost first.
         around_tools: Vec<Wrapper>,
@@ -77,7 +77,7 @@ pub enum Explained {
     /// A team.
     #[non_exhaustive]
     Team {
-        /// How its members run, in words.
+        /// The order in which its members run, in words.
         plan: String,
         /// The members.
         members: Vec<Explanation>,
@@ -92,8 +92,7 @@ pub struct Target {
     pub around: Vec<Wrapper>,
     /// The type of the model, or the name of the tool.
     pub name: String,
-    /// Whether the tool is [a part of how the agent
-    /// works](crate::tool::ToolDeclaration::part_of_loop).
+    /// The tool is [a part of how the agent works](crate::tool::ToolDeclaration::part_of_loop).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_part_of_loop: bool,
     /// The effect of a call of the tool; `None` of a model.

@@ -68,9 +68,9 @@ pub(super) struct LoopState<'a> {
     /// The tools that the model receives.
     declarations: Arc<Vec<Arc<ToolDeclaration>>>,
     answering: Option<Box<Answering>>,
-    /// Why the last response of the model is no answer, if it is none.
+    /// The reason why the last response of the model is no answer, if it is none.
     no_answer: Option<NoAnswer>,
-    /// How often the model was asked for another answer.
+    /// The number of times that the model was asked for another answer.
     asked_again: u32,
     transcript: Transcript,
     new_from: usize,
@@ -92,7 +92,7 @@ pub(super) struct LoopState<'a> {
     step: Option<Box<OnDrop<OpenStep>>>,
 }
 
-/// What an agent knows of the others in its conversation.
+/// The part that an agent has in a conversation with others.
 struct SharedConversation {
     /// The author of what the agent says.
     author: Arc<str>,

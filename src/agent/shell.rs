@@ -1,4 +1,4 @@
-//! What agents and teams have alike.
+//! The settings that agents and teams have alike.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ pub(super) struct Shell {
     pub(super) max_nesting: Option<u32>,
     pub(super) rules: Option<Arc<dyn Rules>>,
     pub(super) at_no_answer: Option<AtNoAnswer>,
-    /// Whether the agent may transfer to the agent that has it; `None` for what the rules say.
+    /// The agent may transfer to the agent that has it; `None` for what the rules say.
     pub(super) transfer_to_parent: Option<bool>,
     /// The same for the other sub-agents of that one.
     pub(super) transfer_to_peers: Option<bool>,
     /// The bundles for the whole tree, outermost first.
     pub(super) global: Vec<Bundle>,
-    /// What is around its own calls.
+    /// The callbacks and layers around its own calls.
     pub(super) own: Stacks,
 }
 

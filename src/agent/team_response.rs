@@ -11,7 +11,7 @@ pub(super) struct TeamResponse {
     iterations: u32,
     /// The open interrupts of all members.
     interrupts: Vec<Interrupt>,
-    /// Why one of the members has given no answer.
+    /// The reason why one of the members has given no answer.
     no_answer: Option<NoAnswer>,
 }
 

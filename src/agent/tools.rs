@@ -21,7 +21,7 @@ use crate::message::{Message, Part, ToolCall, ToolResult};
 use crate::run::AgentRequest;
 use crate::tool::{BoxTool, Effect, ToolDeclaration, ToolRequest, ToolResponse, ToolSet};
 
-/// What the model reads of a call that was cut off.
+/// Text for the model about a call that was cut off.
 const STILL_RUNNING: &str = "the tool was still running, and its outcome is unknown";
 
 /// One call of a turn.

@@ -57,11 +57,11 @@ use crate::stream::{NextAttempt, Unfinished};
 pub struct Attempts {
     pub(super) page: Option<Arc<Page>>,
     pub(super) place: AttemptPlace,
-    /// Who pays is not known yet: the run of the request counts nothing.
+    /// Nobody is known to pay yet: the run of the request counts nothing.
     pub(super) is_detached: bool,
 }
 
-/// Where a request is, on its way to the target.
+/// The place of a request on its way to the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum AttemptPlace {
     /// In no agent: what is followed here is taken for the target.
@@ -80,9 +80,9 @@ pub(super) enum AttemptPlace {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Attempted {
-    /// How it has ended.
+    /// The kind of its end.
     pub end: AttemptEnd,
-    /// What a part of the stack has done about its end: it has repeated the call, or called another
+    /// The answer of a part of the stack to its end: it has repeated the call, or called another
     /// model. `None` if nothing followed, or something ran beside it.
     pub next: Option<NextAttempt>,
     /// The tokens that the target has told: at the end, or in a stream that did not end. Zero if it
@@ -96,7 +96,7 @@ pub struct Attempted {
     pub(super) request: Description,
 }
 
-/// What a request says [of itself](super::Request::describe_attempt): a value that it shares.
+/// The words of a request [about itself](super::Request::describe_attempt): a value that it shares.
 pub type Description = Option<Arc<dyn Any + Send + Sync>>;
 
 impl Attempted {
@@ -119,7 +119,7 @@ impl Attempted {
     }
 }
 
-/// How an attempt has ended, and so what is known of its effect.
+/// The end of an attempt, which says what is known of its effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttemptEnd {

@@ -77,9 +77,9 @@ pub(crate) struct OpenAttempt {
     is_at_target: bool,
     /// The run counts what is used.
     is_charged: bool,
-    /// What was received of attempts without an end.
+    /// The output that was received of attempts without an end.
     received: Option<Received>,
-    /// Where the entries of what is inside are. Most calls are followed by nobody.
+    /// The page for entries of what is inside. Most calls are followed by nobody.
     inside: Option<Arc<Page>>,
 }
 

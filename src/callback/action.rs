@@ -56,7 +56,7 @@ pub enum Recovery<T> {
     Fallback(T),
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Outcome<'a, T> {

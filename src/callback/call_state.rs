@@ -26,8 +26,8 @@ pub(super) struct CallState<R: Request> {
     /// The position of the band in an agent's stack, if it is in one.
     pub(super) position: Option<Position>,
     pub(super) callbacks: Arc<Members<R>>,
-    /// How many callbacks have been entered. They run in order, so those that were entered are the
-    /// first few, and of the later ones the first few guards.
+    /// The number of callbacks that have been entered. They run in order, so those that were
+    /// entered are the first few, and of the later ones the first few guards.
     pub(super) entered: usize,
     pub(super) guards_entered: usize,
 }

@@ -22,7 +22,7 @@ pub struct LoopRules {
     pub beyond_limit: BeyondLimit,
     /// The last response of the model is no answer.
     pub at_no_answer: AtNoAnswer,
-    /// Who answers the user's next message after a transfer.
+    /// The agent that answers the user's next message after a transfer.
     pub next_turn: NextTurn,
     /// A sub-agent may transfer the conversation back to the agent that has it, unless
     /// [its own setting](crate::AgentBuilder::transfer_to_parent) says otherwise.
@@ -30,7 +30,7 @@ pub struct LoopRules {
     /// A sub-agent may transfer the conversation to the other sub-agents of the agent that has it,
     /// unless [its own setting](crate::AgentBuilder::transfer_to_peers) says otherwise.
     pub transfer_to_peers: bool,
-    /// What a model reads of the other agents in its conversation.
+    /// The form in which a model reads the other agents in its conversation.
     pub others_turns: OthersTurns,
     /// Placeholders in an agent's [instructions](crate::AgentBuilder::instructions).
     pub placeholders: Placeholders,
@@ -100,7 +100,7 @@ pub enum UnknownTool {
     FailRun,
 }
 
-/// How the tool calls of one turn run. Their results keep the order of the calls.
+/// The order in which the tool calls of one turn run. Their results keep the order of the calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToolCalls {
@@ -112,7 +112,7 @@ pub enum ToolCalls {
     OneByOne,
 }
 
-/// How an agent ends that has reached its limit of model calls.
+/// The end of an agent that has reached its limit of model calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AtLimit {
@@ -173,7 +173,7 @@ pub enum NextTurn {
     LastSpeaker,
 }
 
-/// What a model reads of the other agents in its conversation.
+/// The form in which a model reads the other agents in its conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OthersTurns {

@@ -21,7 +21,7 @@ pub(crate) enum Position {
     /// The callbacks of bundles for the agent and all agents inside it, around everything of each
     /// agent's own.
     Global,
-    /// What an agent has for itself: callbacks and layers in the order of their registration.
+    /// The agent's own: callbacks and layers in the order of their registration.
     Own,
     /// The callbacks that a caller gives with a request, to stand inside those of the agents.
     Run,

@@ -105,7 +105,7 @@ struct Inner {
     calls: u32,
     ended: u32,
     running: u32,
-    /// When the first of those began that run now.
+    /// The time at which the first of those began that run now.
     since: Option<Instant>,
     /// The time that calls were running before.
     time: Duration,
@@ -114,7 +114,7 @@ struct Inner {
     response: Option<Seen>,
     /// and those before.
     earlier: Vec<Seen>,
-    /// What is outside must not see what is inside.
+    /// Nothing that is inside may be seen outside.
     is_hidden: bool,
 }
 

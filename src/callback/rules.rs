@@ -98,8 +98,8 @@ pub struct CallbackRules {
     /// A retry runs the `before`s again, with the request as it entered the band. Defaults
     /// to `false`.
     pub before_runs_again: bool,
-    /// How often `on_error` may retry a call; `None` means as often as the agent may call its
-    /// model. Defaults to three times.
+    /// The number of times that `on_error` may retry a call; `None` means as often as the agent may
+    /// call its model. Defaults to three.
     pub retries: Option<u32>,
     /// Callbacks of the [whole tree](crate::AgentBuilder::global_callbacks) with the same rules
     /// come first in every phase of the agent's first band, as earlier callbacks of that band.

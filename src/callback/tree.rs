@@ -24,9 +24,9 @@ impl CallbackTypes for OfCallbacks {
 pub(crate) struct Tree {
     /// The rules of the agent; `None` for the default.
     rules: Option<Arc<dyn Rules>>,
-    /// What agents without their own do at no answer, in place of what the rules say.
+    /// The action of agents without their own at no answer, in place of what the rules say.
     at_no_answer: Option<AtNoAnswer>,
-    /// What is around each call, outside and inside the agent's own.
+    /// The callbacks and layers around each call, outside and inside the agent's own.
     pub(crate) around: Stacks,
     /// The observers of the agents around and of the run.
     observers: Vec<Observer>,

@@ -1,4 +1,4 @@
-//! What a call changes in its run besides returning a response.
+//! Changes that a call makes in its run besides returning a response.
 
 use std::collections::BTreeMap;
 use std::fmt;

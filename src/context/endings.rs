@@ -10,7 +10,7 @@ use crate::call_kind::CallKind;
 use crate::error::{Error, ErrorKind};
 use crate::lock::lock;
 
-/// What has ended the run, as one call meets it. How calls use it is in `call/ending.rs`.
+/// The end of a run, as one call meets it. The use that calls make of it is in `call/ending.rs`.
 #[derive(Clone, Copy)]
 pub(crate) struct Endings<'a>(pub(crate) &'a RunContext);
 

@@ -12,10 +12,10 @@ use crate::lock::lock;
 pub(super) struct Latch {
     closed: AtomicBool,
     pub(super) entries: Mutex<Entries>,
-    /// How often tools have kept the thread, and how often of these others had it afterwards.
+    /// The number of times that tools have kept the thread, and that others had it afterwards.
     pub(super) blocks: AtomicU32,
     pub(super) let_go: AtomicU32,
-    /// Why the response of an ended agent is not used.
+    /// The reason why the response of an ended agent is not used.
     pub(super) withheld: OnceLock<Error>,
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Scope {
     pub(super) parent: Option<Arc<Self>>,
     pub(crate) node: Node,
     pub(crate) settings: PartSettings,
-    /// Who is told what happens: the consumer, if the run is streamed, and observers.
+    /// The listeners to what happens: the consumer, if the run is streamed, and observers.
     pub(super) listeners: Listeners,
     pub(crate) tally: Tally,
     pub(super) latch: Latch,

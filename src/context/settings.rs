@@ -31,13 +31,13 @@ pub(crate) struct PartSettings {
     pub(crate) own_token: Option<CancellationToken>,
     pub(super) resolutions: Option<Resolutions>,
     pub(super) extensions: Extensions,
-    /// Why no agent can be called with these.
+    /// The reason why no agent can be called with these.
     pub(crate) misfit: Option<Error>,
     pub(crate) nesting: Nesting,
     pub(super) max_iterations: u32,
     /// The key of the state under which the agent keeps what its model says.
     pub(crate) output_key: Option<Arc<str>>,
-    /// What the agent at work hands down.
+    /// The callbacks and rules that the agent at work hands down.
     pub(crate) inherited: Inherited,
 }
 

@@ -8,7 +8,7 @@ use crate::conversation::CallName;
 use crate::lock::lock;
 use crate::message::{Message, Part, Usage};
 
-/// What an agent has used, said and tried without success.
+/// The account of an agent: what it has used, said and tried without success.
 #[derive(Default)]
 pub(crate) struct Tally {
     used: Mutex<Used>,

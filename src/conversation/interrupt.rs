@@ -319,7 +319,8 @@ impl Interrupt {
     }
 }
 
-/// Why an answer to an [`Interrupt`] does not count; see [`check`](Interrupt::check).
+/// The reason why an answer to an [`Interrupt`] does not count; see
+/// [`check`](Interrupt::check).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -1,8 +1,8 @@
-//! Who works on a conversation.
+//! The phases of work on a conversation.
 
 use super::ordered_messages::OrderedMessages;
 
-/// Who works on a conversation; see the table in the [module](super).
+/// The phase of work on a conversation; see the table in the [module](super).
 #[derive(Debug, Default)]
 pub(super) enum Phase {
     #[default]

@@ -40,7 +40,7 @@ pub(super) struct RecordState {
     saved: Option<Arc<Saved>>,
     /// The number of earlier runs.
     turn: u64,
-    /// How far the agent has come that continues, since its loop has ended.
+    /// The progress of the agent that continues, since its loop has ended.
     pub(super) progress: Option<Paused>,
     /// The agent whose loop responded last, and the request that it responded to.
     responded: Option<(Arc<str>, Messages)>,

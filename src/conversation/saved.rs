@@ -46,7 +46,7 @@ pub(crate) struct Head {
     pub(super) nested: BTreeMap<String, Saved>,
 }
 
-/// How far an agent has come in a run that may be resumed.
+/// The progress of an agent in a run that may be resumed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Paused {
     /// The number of the run of the conversation that it began in.
@@ -75,8 +75,8 @@ impl Paused {
     }
 }
 
-/// How many conversations may be in one another. Each takes three levels of JSON, of the 127 that
-/// are read: the values in their messages need 64, and what is around those some ten.
+/// The maximum number of conversations in one another. Each takes three levels of JSON, of the 127
+/// that are read: the values in their messages need 64, and what is around those some ten.
 const MAX_CONVERSATIONS: usize = 16;
 
 fn write_nested<S: Serializer>(

@@ -71,7 +71,7 @@ pub(super) struct ErrorFields {
     raised_by: Option<RaisedBy>,
     #[serde(skip_serializing_if = "Option::is_none")]
     interrupts: Option<Arc<[Interrupt]>>,
-    /// Whether this is the error of a run whose token was cancelled, while it is in that run.
+    /// The error is that of a run whose token was cancelled, while it is in that run.
     #[serde(skip)]
     is_end_of_run: bool,
     /// The text for the model, instead of kind and message.

@@ -50,7 +50,7 @@ impl fmt::Display for FinishReason {
     }
 }
 
-/// Why the last response of a model is no answer to what it was asked.
+/// The reason why the last response of a model is no answer to what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

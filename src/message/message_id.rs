@@ -43,8 +43,8 @@ pub struct MessagePlace<'a> {
     pub call: Option<usize>,
 }
 
-/// What an id names of the message that its beginning names: ids of parts follow that of their
-/// message, in events and in transcripts. Only this prints and reads them.
+/// The part of a message that an id names, behind the id of the message: in events and in
+/// transcripts. Only this prints and reads them.
 ///
 /// ```
 /// use tower_agent::message::{IdPart, MessageId};

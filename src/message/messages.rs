@@ -32,10 +32,10 @@ pub struct Messages {
     full: Option<Arc<Vec<Chunk>>>,
     /// The last chunk; not empty while there are messages.
     tail: Option<Chunk>,
-    /// How many messages, from the first on, are known to have an id. `u32`, as there are many
-    /// lists.
+    /// The number of messages, from the first on, that are known to have an id. `u32`, as there are
+    /// many lists.
     identified: u32,
-    /// How many messages, from the first on, are known to be whole.
+    /// The number of messages, from the first on, that are known to be whole.
     whole: u32,
 }
 

@@ -34,7 +34,7 @@ struct Stored {
     issuers: BTreeMap<Cow<'static, str>, Arc<str>>,
 }
 
-/// Who made it is no part of what it says.
+/// The issuer is no part of what the data says.
 impl PartialEq for Stored {
     fn eq(&self, other: &Self) -> bool {
         self.data == other.data

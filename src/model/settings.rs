@@ -55,13 +55,13 @@ pub struct Settings {
     /// One response may contain several tool calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_tool_calls: Option<bool>,
-    /// How much a reasoning model should reason.
+    /// The effort that a reasoning model should make.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<ReasoningEffort>,
     /// The format of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_format: Option<ResponseFormat>,
-    /// How the provider should cache the start of the prompt.
+    /// The cache that the provider should keep of the start of the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_cache: Option<PromptCache>,
     /// Fields specific to the provider, merged with the body of the request. They override the
@@ -172,7 +172,7 @@ pub enum ToolChoice {
     Tool(String),
 }
 
-/// How much a reasoning model should reason.
+/// The effort that a reasoning model should make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

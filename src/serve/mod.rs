@@ -1,4 +1,4 @@
-//! What servers of agents have in common, whatever protocol they speak.
+//! Bounds and checks for servers of agents, whatever protocol they speak.
 //!
 //! Whoever reaches a server can send anything, as often as they like, and may never read what it
 //! answers. The servers of AG-UI and MCP have these bounds; a server of your own needs them too.

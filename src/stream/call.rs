@@ -70,7 +70,7 @@ pub(super) struct VisibleCall {
     attempts: u32,
     live: Option<Live>,
     pub(super) unfinished: Vec<Unfinished>,
-    /// How many of them were counted.
+    /// The number of them that were counted.
     counted: usize,
     /// The kind of the error of the last attempt that failed.
     pub(super) failure: Option<ErrorKind>,

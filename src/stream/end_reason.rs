@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::error::Interrupt;
 use crate::message::NoAnswer;
 
-/// Why an agent ended.
+/// The reason for the end of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

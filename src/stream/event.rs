@@ -34,8 +34,8 @@ use crate::state::StateDelta;
 pub struct Event {
     /// Its place among the events of the stream, from 0.
     pub number: u64,
-    /// When it happened. In a stream, the time at which the consumer's poll had the run make it:
-    /// the same for all events of a poll. It serialises as milliseconds since 1970.
+    /// The time at which it happened. In a stream, the time at which the consumer's poll had the
+    /// run make it: the same for all events of a poll. It serialises as milliseconds since 1970.
     #[serde(serialize_with = "milliseconds")]
     pub time: SystemTime,
     /// The agent in which it happened; the called agent, for events about the whole run.
@@ -156,7 +156,7 @@ pub enum EventKind {
     },
     /// The run has ended with a response. The last event.
     RunFinished {
-        /// Why it ended.
+        /// The reason for its end.
         reason: EndReason,
     },
     /// The run was interrupted. The last event.
@@ -188,7 +188,7 @@ pub enum EventKind {
     StepFinished {
         /// The number of the turn in its agent, from 0.
         iteration: u32,
-        /// How the model's turn ended. `None` if the model call has not succeeded.
+        /// The end of the model's turn. `None` if the model call has not succeeded.
         finish_reason: Option<FinishReason>,
     },
     /// A text message starts.
@@ -401,7 +401,7 @@ pub struct FailedAttempt {
     /// that were refused, and those that a stream had told before it failed. They are part of those
     /// in [`Usage`](EventKind::Usage).
     pub usage: Usage,
-    /// What follows.
+    /// The attempt that follows.
     pub next: NextAttempt,
 }
 

@@ -29,7 +29,7 @@ pub struct Observer {
 pub(super) enum Wrappers {
     #[default]
     None,
-    /// Those that did something to a call.
+    /// The wrappers that did something to a call.
     Active,
     All,
 }

@@ -1,4 +1,4 @@
-//! What tool functions return.
+//! Values that tool functions return.
 
 use std::future::Future;
 

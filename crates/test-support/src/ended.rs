@@ -24,7 +24,7 @@ use tower_agent::{
     ErrorKind, Message, ModelRequest, ModelResponse, Request, Tool,
 };
 
-/// Who ends a run.
+/// The part of a program that ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
     Token,
@@ -32,7 +32,7 @@ pub enum Ends {
     Lease,
     /// Its time is over, which nobody renews.
     Deadline,
-    /// Who waited for it no longer does.
+    /// The one who waited for it no longer does.
     Drop,
     /// tower's limit of time.
     Limit,
@@ -57,7 +57,7 @@ impl Ends {
     }
 }
 
-/// When somebody does so.
+/// The moment of the end.
 #[derive(Clone, Copy, Debug)]
 pub enum When {
     /// After this time, which the clock of a test has at once.
@@ -67,12 +67,12 @@ pub enum When {
     Never,
 }
 
-/// What a run does: its models and tools, which take their time.
+/// The work of a run: its models and tools, which take their time.
 #[derive(Clone)]
 pub struct World(Arc<WorldInner>);
 
 struct WorldInner {
-    /// When calls have started, and which.
+    /// The calls that have started, and the times.
     starts: Mutex<Vec<(Instant, String)>>,
     moments: AtomicUsize,
     when: When,
@@ -82,7 +82,7 @@ struct WorldInner {
     observations: Mutex<Vec<Observations>>,
 }
 
-/// How a run is ended.
+/// The function that ends a run.
 type Ending = Box<dyn FnOnce() + Send>;
 
 /// The time of a model call, in milliseconds.

@@ -24,10 +24,11 @@ use crate::stored::{RunStore, StoredBounds, StoredEntry, StoredHead, StoredKey, 
 /// The time that somebody who looks waits for what is elsewhere, such as the database.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
-/// How long it is not asked again after it did not answer, so that one who looks around waits once.
+/// The time for which it is not asked again after it did not answer, so that one who looks around
+/// waits once.
 const AWAY: Duration = Duration::from_secs(5);
 
-/// How long an operation that must not be done by halves waits for it.
+/// The time that an operation which must not be done by halves waits for it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The pause after a write that has failed, at first and at most.

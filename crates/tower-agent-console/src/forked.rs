@@ -29,9 +29,9 @@ pub(crate) struct Edits(Vec<(Arc<str>, Edit)>);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Edit {
     Instructions(Arc<str>),
-    /// Those that are set here, in place of the agent's own.
+    /// The settings that are set here, in place of the agent's own.
     Settings(Box<Settings>),
-    /// These alone.
+    /// These settings alone.
     AllSettings(Box<Settings>),
 }
 

@@ -117,9 +117,9 @@ pub(crate) struct Run {
     pub(crate) content: usize,
     /// That of what is whole.
     pub(crate) kept: usize,
-    /// What the database has of it; `None` for nothing.
+    /// The progress of it in the database; `None` if nothing is there.
     pub(crate) stored: Option<StoredMark>,
-    /// What the database has of what is whole.
+    /// The progress of what is whole in the database.
     pub(crate) said: Said,
     /// The entries of its agents, by the ids of their invocations.
     pub(crate) agents: HashMap<Arc<str>, u32>,
@@ -134,14 +134,14 @@ pub(crate) struct Run {
     pub(crate) open: u32,
 }
 
-/// How far a run is in the database.
+/// The progress of a run in the database.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoredMark {
     /// All changes until this one are there.
     pub(crate) version: u64,
     pub(crate) entries: usize,
     pub(crate) at: Instant,
-    /// What was put was only a part of what was new.
+    /// Only a part of what was new was put.
     pub(crate) is_part: bool,
 }
 
@@ -194,7 +194,7 @@ impl<'a> From<&'a Entry> for ShownEntry<'a> {
     }
 }
 
-/// What was said in an entry: its texts, each as JSON, and what is whole.
+/// The content of an entry: its texts, each as JSON, and what is whole.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) input: Option<Box<str>>,
@@ -268,7 +268,7 @@ pub(crate) enum EntryKind {
         on: CallKind,
         attempt: u32,
         decision: CallbackDecision,
-        /// Why, in the callback's words.
+        /// The reasons, in the callback's words.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         reasons: Vec<Arc<str>>,
         /// The place of its band around the call, from the outside in.
@@ -279,12 +279,12 @@ pub(crate) enum EntryKind {
         on: CallKind,
         /// Its place around the call, from the outside in.
         index: u32,
-        /// Those of a band's callbacks, or a layer's in brackets.
+        /// The names of a band's callbacks, or a layer's in brackets.
         names: Vec<Arc<str>>,
         attempt: u32,
         /// Its deeds, in words.
         did: String,
-        /// Why, in its own.
+        /// The reasons, in its own words.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         reasons: Vec<Arc<str>>,
         request: Vec<FieldChange>,

@@ -44,9 +44,8 @@ impl Console {
     /// # }
     /// ```
     ///
-    /// What holds for every [recording](tower_agent_test::recording) holds for it: the state
-    /// that a tool has set is not in it. Deltas are not either; a streamed replay streams each
-    /// answer whole.
+    /// As with every [recording](tower_agent_test::recording), the state that a tool has set is not
+    /// in it. Deltas are not either; a streamed replay streams each answer whole.
     ///
     /// # Errors
     ///

@@ -49,7 +49,7 @@ pub(crate) struct Store {
     pub(crate) has_database: bool,
     /// Runs that are not in the database as they are now.
     unwritten: BTreeSet<u64>,
-    /// What has changed until this version is not to wait.
+    /// The version until which changes are not to wait.
     pub(crate) urgent: u64,
     /// Runs that went to make room before they were written.
     pub(crate) unstored: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Store {
     pub(crate) runs: BTreeMap<u64, Run>,
     /// The latest run with each id.
     by_id: HashMap<Arc<str>, u64>,
-    /// Those with an id of their own, which they show.
+    /// The runs with an id of their own, which they show.
     by_shown_id: HashMap<Arc<str>, u64>,
     pub(crate) bytes: usize,
     next: u64,

@@ -76,21 +76,20 @@ pub struct StoredKey {
     pub number: u64,
 }
 
-/// What is new of a run, for a [`RunStore`]. Its texts have no `NUL`, which not every database
-/// takes.
+/// The news of a run, for a [`RunStore`]. Its texts have no `NUL`, which not every database takes.
 #[derive(Clone, Debug)]
 pub struct StoredRun {
     /// Nothing of it was put before.
     pub is_new: bool,
-    /// What the list shows of it.
+    /// The line that the list shows of it.
     pub head: StoredHead,
     /// The bytes that all of it takes, as the console estimates them.
     pub bytes: u64,
-    /// What has happened in it, or has changed, since it was put last.
+    /// The entries that are new, or have changed, since it was put last.
     pub entries: Vec<StoredEntry>,
 }
 
-/// What a list shows of a run in a [`RunStore`].
+/// The line that a list shows of a run in a [`RunStore`].
 #[derive(Clone, Debug)]
 pub struct StoredHead {
     /// The name of the run in the store.
@@ -117,7 +116,7 @@ pub struct StoredHead {
 pub struct StoredEntry {
     /// Its place among those of the run, from 0.
     pub position: u32,
-    /// What it was, as a JSON object without content.
+    /// The event, as a JSON object without content.
     pub entry: String,
     /// The id of the call of a tool that it is.
     pub call: Option<String>,
@@ -131,7 +130,7 @@ pub struct StoredEntry {
 /// A write of somebody from a console, in a [`RunStore`].
 #[derive(Clone, Debug)]
 pub struct StoredAudit {
-    /// When it was, and its number among those of its console.
+    /// The time of it, and its number among those of its console.
     pub place: StoredPlace,
     /// The name of the operator.
     pub operator: String,

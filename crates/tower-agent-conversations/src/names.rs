@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::lock::lock;
 
-/// Where names stand in a list that only grows, so that a turn need not go through all of it.
+/// The places of names in a list that only grows, so that a turn need not go through all of it.
 ///
 /// Clones of the list share it, and each of them may grow in another way: a place that is found may
 /// be that of another clone. Look there, and take it only if the item has the name.

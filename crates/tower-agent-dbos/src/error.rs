@@ -4,7 +4,7 @@ use tower_agent::Error;
 
 use tower_agent_durable::journal::JournalError;
 
-/// Why a run cannot be started, resumed or made here.
+/// The reason why a run cannot be started, resumed or made here.
 ///
 /// As an [`Error`] it is an abort; [`downcast_ref`](Error::downcast_ref) finds it.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -68,7 +68,7 @@ pub(crate) async fn make(
     })
 }
 
-/// Why a request is left without an end.
+/// The reason why a request is left without an end.
 enum Open {
     Elsewhere,
     Cancelled,

@@ -68,7 +68,7 @@ pub struct UserRun {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct UserWatchedRun {
-    /// What the console's list shows of it.
+    /// The line that the console's list shows of it.
     pub summary: Json,
     /// Everything that happened in it.
     pub entries: Vec<Json>,

@@ -29,7 +29,7 @@ struct Entry<V> {
     used: u64,
 }
 
-/// What an entry is needed for.
+/// The purpose for which an entry is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Nothing: a new one would be the same.

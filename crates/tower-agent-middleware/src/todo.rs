@@ -51,13 +51,13 @@ pub const KEY: &str = "todos";
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Todo {
-    /// What is to be done.
+    /// The step, in words.
     pub content: String,
-    /// How far it is.
+    /// Its progress.
     pub status: TodoStatus,
 }
 
-/// How far a step is.
+/// The progress of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

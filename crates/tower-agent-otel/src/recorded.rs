@@ -58,7 +58,7 @@ pub(crate) trait Recorded: Request {
     fn emit_exception(error_type: &'static str, message: Option<&str>);
 }
 
-/// How and after which time a call has ended.
+/// The end of a call, and the time after which it came.
 pub(crate) struct Ending {
     pub(crate) error_type: Option<&'static str>,
     /// It waits for an answer, and has not been executed.

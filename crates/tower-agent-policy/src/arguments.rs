@@ -50,7 +50,7 @@ pub(crate) struct Inexpressible {
 pub(crate) struct Misfit {
     /// The place, as a JSON pointer.
     pub(crate) at: String,
-    /// What is wrong, without the value.
+    /// The problem, without the value.
     pub(crate) why: &'static str,
 }
 

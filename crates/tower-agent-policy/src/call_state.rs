@@ -1,4 +1,4 @@
-//! What a rulebook knows about one call while it is made.
+//! The knowledge of a rulebook about one call while it is made.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,8 @@ pub(crate) type GuardKey = (usize, bool);
 #[derive(Clone, Default)]
 struct States(Vec<(GuardKey, Arc<CallState>)>);
 
-/// What one rulebook knows about one call. Everything inside it shares it with what is outside.
+/// The knowledge of one rulebook about one call. Everything inside it shares it with what is
+/// outside.
 #[derive(Default)]
 pub(crate) struct CallState {
     known: Mutex<Known>,
@@ -30,13 +31,13 @@ pub(crate) struct CallState {
 
 #[derive(Default)]
 pub(crate) struct Known {
-    /// What was let through last.
+    /// The request that was let through last.
     pub(crate) allowed: Option<Allowed>,
     /// The guard has answered itself.
     pub(crate) is_refused: bool,
     /// A person has changed the arguments.
     pub(crate) is_edited: bool,
-    /// How often the call has come to the place around its tool.
+    /// The number of times that the call has come to the place around its tool.
     pub(crate) attempts: u32,
     /// The tool was called.
     pub(crate) is_made: bool,

@@ -1,4 +1,4 @@
-//! How often tools were called so far.
+//! Counts of the calls of tools so far.
 
 use serde_json::{Map, Value, json};
 use tower_agent::RunContext;

@@ -26,7 +26,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) output: Option<Output<'a>>,
 }
 
-/// What is known of the run.
+/// The facts about the run.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) time: SystemTime,
@@ -38,7 +38,7 @@ pub(crate) struct Session {
     pub(crate) is_streamed: bool,
 }
 
-/// What is known of the labels of a call.
+/// The facts about the labels of a call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FlowFacts {
     pub(crate) is_untrusted: bool,

@@ -18,8 +18,7 @@ use crate::schema::Requests;
 /// The most principals whose entities are kept.
 const MAX_KEPT: usize = 1024;
 
-/// Where the entities of a principal come from: the roles, tenants and things that it has to do
-/// with.
+/// A source of the entities of a principal: the roles, tenants and things that it has to do with.
 ///
 /// A source is asked before each call, and says with a version whether anything has changed: what
 /// is kept is then used again. If it fails, or does not answer [in
@@ -62,7 +61,7 @@ pub trait EntitySource: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Loaded, BoxError>> + Send;
 }
 
-/// What an [`EntitySource`] returns.
+/// The answer of an [`EntitySource`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Loaded {
@@ -112,7 +111,7 @@ pub(crate) struct Source {
 struct Kept {
     principal: Principal,
     version: Option<String>,
-    /// What the source has returned.
+    /// The JSON that the source has returned.
     raw: Arc<Value>,
     entities: Arc<Entities>,
     loaded_at: Instant,

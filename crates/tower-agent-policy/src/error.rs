@@ -1,7 +1,6 @@
 use std::fmt;
 
-/// What is wrong with rules, a schema or a declaration of a tool: every problem, not only the
-/// first.
+/// The error of rules, a schema or a declaration of a tool: every problem, not only the first.
 ///
 /// Its text has a line for each, with the file and the line of the problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,9 +16,9 @@ pub struct Problem {
     pub file: String,
     /// The line in the file, from 1, if it is known.
     pub line: Option<usize>,
-    /// What is wrong, with the names that it is about.
+    /// The problem, with the names that it is about.
     pub message: String,
-    /// What to do, such as the nearest right name.
+    /// The thing to do, such as the nearest right name.
     pub help: Option<String>,
 }
 

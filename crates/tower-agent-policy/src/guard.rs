@@ -33,7 +33,7 @@ const MAX_EDITS: usize = 16;
 /// The key of the tools that a run shows, in its values.
 const SHOWN: &str = "tower_agent.guard.policy shown";
 
-/// Whether rules decide or are only watched.
+/// The effect of rules: they decide, or are only watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Enforce,
@@ -55,7 +55,7 @@ pub(crate) struct Innermost(Guard);
 /// The part around the model, which leaves out tools that nobody may have called.
 pub(crate) struct Shown(pub(crate) Rulebook);
 
-/// What is known about a call apart from its arguments.
+/// The facts about a call apart from its arguments.
 struct Subject<'a> {
     tool: &'a KnownTool,
     principal: EntityUid,
@@ -65,14 +65,14 @@ struct Subject<'a> {
     app: Option<Value>,
 }
 
-/// What the rules say.
+/// The answer of the rules.
 struct Ruled {
     ruling: Ruling,
     shadow: Option<Ruling>,
     number: u64,
 }
 
-/// What people have said.
+/// The answer of people.
 enum Answered {
     Approved,
     Edited,
@@ -615,7 +615,7 @@ impl Callback<ToolRequest> for Innermost {
 #[derive(Clone, Default)]
 struct ShownTools(Arc<Mutex<ByAgent>>);
 
-/// Whether tools are shown, by the rulebook and the path of the agent.
+/// The tools that are shown or not, by the rulebook and the path of the agent.
 type ByAgent = HashMap<(usize, String), HashMap<Arc<str>, bool>>;
 
 impl Callback<ModelRequest> for Shown {

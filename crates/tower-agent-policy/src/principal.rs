@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// Who a run is for, as rules see it: a Cedar entity with the groups that it is in.
+/// The one for whom a run is made, as rules see it: a Cedar entity with the groups that it is in.
 ///
 /// It is made of what the server has given the run, and of nothing that a model, a tool or a client
 /// can write.

@@ -34,7 +34,7 @@ struct RuleSet {
 pub(crate) struct Slice {
     pub(crate) permits: ByPrincipal,
     pub(crate) forbids: ByPrincipal,
-    /// What is left of them if nothing is known about a call but who makes it.
+    /// The permits that are left if nothing is known about a call but who makes it.
     pub(crate) may_permit: ByPrincipal,
     pub(crate) must_forbid: ByPrincipal,
     /// A rule names this action, or a group or a list with it.
@@ -44,10 +44,10 @@ pub(crate) struct Slice {
 /// Policies of one effect about one action, cut by whom they are for.
 #[derive(Default)]
 pub(crate) struct ByPrincipal {
-    /// Those that may apply to several: who is in a group is known only with the entities.
+    /// The policies that may apply to several: who is in a group is known only with the entities.
     of_several: PolicySet,
-    /// Those that name one principal. For anybody else they do not apply, and cannot fail either:
-    /// Cedar compares the principal before it looks at a condition.
+    /// The policies that name one principal. For anybody else they do not apply, and cannot fail
+    /// either: Cedar compares the principal before it looks at a condition.
     of_one: HashMap<EntityUid, PolicySet>,
 }
 
@@ -68,7 +68,7 @@ impl ByPrincipal {
     }
 }
 
-/// What a policy says besides its effect.
+/// The annotations of a policy besides its effect.
 #[derive(Clone, Debug)]
 pub(crate) struct Note {
     /// The place among the policies.

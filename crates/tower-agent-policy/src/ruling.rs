@@ -1,10 +1,10 @@
 use serde::Serialize;
 
-/// What rules say about a call, or about its result.
+/// The decision of rules about a call, or about its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Ruling {
-    /// What follows.
+    /// The consequence.
     #[serde(flatten)]
     pub verdict: RulingVerdict,
     /// The ids of the policies that have decided, in the order in which they stand in the files.
@@ -12,15 +12,15 @@ pub struct Ruling {
     /// The ids of policies that could not be evaluated. Each is a refusal.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
-    /// What the policies that have decided [tell](crate#annotations) the model.
+    /// The words that the policies which have decided [tell](crate#annotations) the model.
     #[serde(skip)]
     pub tell: Vec<String>,
-    /// What is wrong, for the program's log, without values of arguments.
+    /// The problem, for the program's log, without values of arguments.
     #[serde(skip)]
     pub detail: Option<String>,
 }
 
-/// What follows of a [`Ruling`].
+/// The consequence of a [`Ruling`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "decision", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -36,12 +36,12 @@ pub enum RulingVerdict {
     /// It may not be made.
     #[non_exhaustive]
     Refused {
-        /// Why not.
+        /// The reason.
         why: RefusalReason,
     },
 }
 
-/// Why a call or a result is refused.
+/// The reason why a call or a result is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -18,7 +18,7 @@ use crate::error::{PolicyError, Problem, nearest};
 /// The type of a tool as a resource.
 pub(crate) const TOOL: &str = "Tool";
 
-/// What the names of the actions about results begin with.
+/// The beginning of the names of the actions about results.
 pub(crate) const RESULT: &str = "result:";
 
 /// The name of all arguments of a tool, in place of the name of one.
@@ -48,7 +48,7 @@ pub(crate) struct Requests {
     pub(crate) has_own_resources: bool,
 }
 
-/// What a schema is made of.
+/// The parts of a schema.
 #[derive(Default)]
 pub(crate) struct SchemaParts {
     pub(crate) tools: Vec<Arc<ToolDeclaration>>,

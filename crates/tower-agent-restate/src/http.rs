@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tower_agent::error::BoxError;
 
-/// How long a connection may take to open, and may be silent before it is probed.
+/// The time that a connection may take to open, and may be silent before it is probed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The connections to a server. Clones share them.

@@ -16,9 +16,9 @@ use crate::wire::{Answer, JOURNAL, Seen, USER};
 use tower_agent_durable::StoreError;
 use tower_agent_durable::journal::RunKey;
 
-/// How long a call may take with its retries, by default.
+/// The time that a call may take with its retries, by default.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long one try may take: a second one attaches to what the first has begun.
+/// The time that one try may take: a second one attaches to what the first has begun.
 const TRY: Duration = Duration::from_secs(10);
 /// Between tries, at first and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -230,7 +230,7 @@ fn refusal(response: &http::Response<Bytes>) -> StoreError {
     StoreError::database(format!("Restate answered {status}: {body}"))
 }
 
-/// Why a call was given up.
+/// The reason why a call was given up.
 enum Failed {
     /// The server has the call, and has not answered.
     Silent,

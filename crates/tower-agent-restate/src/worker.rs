@@ -20,7 +20,7 @@ use crate::journal_object::JournalObject;
 use crate::run_object::{Agents, RunObject};
 use crate::user_object::UserObject;
 
-/// How many runs a worker makes at once, by default.
+/// The number of runs that a worker makes at once, by default.
 const CONCURRENCY: usize = 100;
 /// Before a connection is accepted after one that failed, for want of file handles as a rule.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -51,7 +51,7 @@ pub struct Record<S, R: Request> {
 
 type Log<R> = Arc<Mutex<Vec<(R, Ended<<R as Request>::Response>)>>>;
 
-/// How a recorded call ended.
+/// The end of a recorded call.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Ended<T> {

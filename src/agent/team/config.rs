@@ -15,13 +15,13 @@ pub(super) struct TeamConfig {
     /// For a [`Plan::ForEach`], the one that every task is for.
     pub(super) members: Vec<Agent>,
     pub(super) until: Option<Until>,
-    /// How many members run at the same time, if it was set.
+    /// The number of members that run at the same time, if it was set.
     pub(super) concurrency: Option<usize>,
     /// A member that fails is left out.
     pub(super) allows_failures: bool,
 }
 
-/// When the members are called.
+/// The order in which the members are called.
 pub(super) enum Plan {
     /// In turn, for this many rounds.
     InTurn { rounds: u32 },

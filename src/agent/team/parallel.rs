@@ -188,7 +188,7 @@ struct MemberTurn {
     index: usize,
     record: ConversationRecord,
     request: Messages,
-    /// How many messages of the request are in the team's transcript as well.
+    /// The number of messages of the request that are in the team's transcript as well.
     shared: usize,
     /// It had finished before.
     is_done: bool,

@@ -31,7 +31,7 @@ use crate::maybe_future::MaybeFuture;
 struct Named<F> {
     function: Arc<F>,
     hook: &'static str,
-    /// Where it was created, used unless it has a name.
+    /// The place where it was created, used unless it has a name.
     location: &'static Location<'static>,
     name: Option<Cow<'static, str>>,
     is_guard: bool,

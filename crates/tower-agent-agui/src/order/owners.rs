@@ -12,7 +12,7 @@ use crate::wire::{Message, MessageKind, SubagentStarted};
 /// A subagent; `None` is the agent itself.
 pub(super) type Owner = Option<Arc<str>>;
 
-/// When an entity was opened; the last opened is closed first.
+/// The place of an entity in the order of opening; the last opened is closed first.
 pub(super) type Opened = Option<u64>;
 
 /// A message or a tool call. Its owner is kept after its end, since it may be opened again.

@@ -223,7 +223,7 @@ pub enum EventKind {
         /// The result.
         #[serde(skip_serializing_if = "absent", default)]
         result: Option<Value>,
-        /// How it ended. Defaults to success.
+        /// The outcome. Defaults to success.
         #[serde(skip_serializing_if = "Option::is_none")]
         outcome: Option<SubagentOutcome>,
     },

@@ -52,7 +52,7 @@ pub struct RunFinished {
     /// The result.
     #[serde(skip_serializing_if = "absent", default)]
     pub result: Option<Value>,
-    /// How it ended. Defaults to success.
+    /// The outcome. Defaults to success.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<RunOutcome>,
     /// The token usage, for each model.
@@ -136,7 +136,7 @@ impl RunError {
     }
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(
     tag = "type",
@@ -180,7 +180,7 @@ pub struct Interrupt {
     /// The JSON Schema of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_schema: Option<Map<String, Value>>,
-    /// When the interrupt expires, in ISO 8601.
+    /// The time at which the interrupt expires, in ISO 8601.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
     /// Further data.
@@ -297,7 +297,7 @@ impl SubagentStarted {
     }
 }
 
-/// How a subagent ended, unless it failed.
+/// The outcome of a subagent that did not fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     tag = "type",

@@ -1,4 +1,4 @@
-//! Who may ask.
+//! Access to the console.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tower_agent::serve::{is_loopback_host, is_own_origin};
 use super::reply::Refusal;
 use crate::operator::Operator;
 
-/// What a proxy adds.
+/// The headers that a proxy adds.
 const FORWARDING: [HeaderName; 5] = [
     FORWARDED,
     VIA,
@@ -25,7 +25,7 @@ const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 /// Returns the sender of a request.
 type OperatorOf = Arc<dyn Fn(&Parts) -> Option<Operator> + Send + Sync>;
 
-/// Who may ask.
+/// The callers that may ask.
 #[derive(Clone)]
 pub(crate) enum Access {
     /// Whom the application knows.

@@ -23,7 +23,7 @@ enum Which {
     UserOf(String),
 }
 
-/// What is done with runs.
+/// The operation on runs.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Action {
     Export,

@@ -23,7 +23,7 @@ const CHANGES: usize = 4 << 20;
 /// The time in which a fork usually begins.
 const BEGIN_TIME: Duration = Duration::from_secs(10);
 
-/// What an operator changes. What is left out stays as it is.
+/// The changes that an operator makes. What is left out stays as it is.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Changes {

@@ -22,7 +22,7 @@ pub(super) const FORMAT: Format = Format {
     number: 1,
 };
 
-/// What follows a run's id in those of the messages that were sent with it.
+/// The text after a run's id in the ids of the messages that were sent with it.
 const SENT: &str = "-u";
 
 /// The body of a session's head.

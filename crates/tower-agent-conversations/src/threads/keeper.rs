@@ -22,7 +22,7 @@ use super::thread::{Asked, OpenInterrupt, Thread};
 use crate::key::ConversationKey;
 use crate::time::now;
 
-/// Where a run keeps its thread.
+/// The place where a run keeps its thread.
 pub(crate) enum Keeping {
     Store(ThreadLease),
     /// With the client.

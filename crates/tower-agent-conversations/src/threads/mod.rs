@@ -102,7 +102,7 @@ pub struct Threads {
     allowed: Allowed,
 }
 
-/// Where a server keeps its threads.
+/// The place where a server keeps its threads.
 #[derive(Clone, Debug)]
 enum Place {
     Store(BoxStore, ThreadCache),

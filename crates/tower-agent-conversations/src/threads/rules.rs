@@ -170,7 +170,7 @@ pub(crate) fn go_on<M: ClientMessage>(
     })
 }
 
-/// Where an input goes on in a thread.
+/// The place where an input goes on in a thread.
 struct Placed {
     /// The run goes on where the last one stopped. Otherwise it is another branch.
     is_whole: bool,

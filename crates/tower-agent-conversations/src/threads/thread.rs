@@ -62,7 +62,7 @@ pub struct Thread {
     /// The client's messages that only repeat an answer, and could be taken for results.
     #[serde(default, skip_serializing_if = "Repeats::is_empty")]
     pub(crate) repeats: Repeats,
-    /// Where the messages of the latest run start.
+    /// The place where the messages of the latest run start.
     pub(crate) run_from: usize,
     /// Messages of runs that broke off that the client never received. They stay as long as those
     /// that precede them.

@@ -51,7 +51,7 @@ pub(crate) enum Dialect {
     Sqlite,
 }
 
-/// How long a transaction waits for a connection when it is its turn.
+/// The time that a transaction waits for a connection when it is its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// As long as the database's settings say.
@@ -63,10 +63,10 @@ pub(crate) enum Wait {
 /// The time from which a power cut cannot lose a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// When its commit has returned.
+    /// It is durable when its commit has returned.
     AtCommit,
-    /// When the commit of a later one that is durable then has returned. Its own does not wait for
-    /// the disk.
+    /// It is durable when the commit of a later one that is durable then has returned. Its own does
+    /// not wait for the disk.
     Later,
 }
 

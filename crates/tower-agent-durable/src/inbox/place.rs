@@ -7,7 +7,7 @@ use tower_agent_conversations::{
     ConversationInfo, ConversationKey, ConversationQuery, SessionLayer,
 };
 
-/// Where the conversations of an inbox are stored.
+/// The store of the conversations of an inbox.
 pub(super) trait Place: Send + Sync {
     /// Returns a page of those that wait.
     fn list<'a>(

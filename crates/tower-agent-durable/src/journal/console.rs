@@ -15,7 +15,7 @@ use super::run_status::RunStatus;
 use super::runs::Runs;
 use crate::time::millis;
 
-/// What a console calls a run that ran when its process ended.
+/// The word of a console for a run that ran when its process ended.
 const LOST: &str = "lost";
 
 /// Only runs that nobody works on are gone on with, and none that is part of a stored conversation:

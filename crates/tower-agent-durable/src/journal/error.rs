@@ -8,7 +8,7 @@ use tower_agent::error::AnswerError;
 use super::step_id::StepId;
 use tower_agent_conversations::StoreError;
 
-/// Why a run cannot continue, at all or in this process.
+/// The reason why a run cannot continue, at all or in this process.
 ///
 /// As an [`Error`] it is an abort, since the model must not read it and no other step may follow;
 /// [`downcast_ref`](Error::downcast_ref) finds it.

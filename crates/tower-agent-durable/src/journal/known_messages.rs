@@ -25,7 +25,7 @@ pub(super) struct KnownMessages {
     messages: Messages,
     /// The hash of each message together with all before it.
     hashes: Vec<Hash>,
-    /// Where the database of the journal has the first of them.
+    /// The place of the first of them in the database of the journal.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     stored: Mutex<Option<StoredMessages>>,
 }

@@ -34,7 +34,7 @@ const ADD_TO_SQLITE: &str = "\
     INSERT INTO tower_agent_run_messages (run, position, message) \
     SELECT $1, $2 + key, value FROM json_each($3)";
 
-/// Where the messages of a request are stored.
+/// The place where the messages of a request are stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RunMessages {
     /// The number of messages.

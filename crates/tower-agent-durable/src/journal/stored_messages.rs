@@ -16,7 +16,7 @@ pub(super) struct SessionPart {
     pub(super) entries: Vec<Range<usize>>,
 }
 
-/// Where the first messages of a request are in a stored conversation, as this process has found
+/// The place of the first messages of a request in a stored conversation, as this process has found
 /// them last.
 #[derive(Clone, Debug)]
 pub(super) struct StoredMessages {

@@ -5,7 +5,7 @@ use rmcp::service::{RequestContext, RoleServer};
 use tokio_util::sync::CancellationToken;
 use tower_agent::AgentRequest;
 
-/// Who has made a call, for its tools and callbacks: an
+/// The caller of a tool, for the tool and for callbacks: an
 /// [extension](tower_agent::RunContext::extension) of the run. Over HTTP the head of the request,
 /// [`http::request::Parts`], is one as well.
 ///

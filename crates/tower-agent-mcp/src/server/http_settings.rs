@@ -10,7 +10,7 @@ use super::bounds;
 /// Returns the principal of a request.
 pub(super) type PrincipalOf = Arc<dyn Fn(&Parts) -> Option<Arc<str>> + Send + Sync>;
 
-/// How a server answers over HTTP.
+/// The settings of a server over HTTP.
 #[derive(Clone)]
 pub(super) struct HttpSettings {
     pub(super) hosts: Option<Vec<String>>,

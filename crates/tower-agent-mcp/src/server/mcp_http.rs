@@ -149,7 +149,7 @@ where
     }
 }
 
-/// How long a client is asked to wait for a place, in seconds.
+/// The time that a client is asked to wait for a place, in seconds.
 const RETRY_AFTER: u64 = 30;
 
 fn come_again(status: StatusCode, why: &'static str) -> http::Response<BoxBody<Bytes, Infallible>> {

@@ -20,7 +20,8 @@ use tower_agent::serve::{Place, ReadTimeout};
 /// the official Python SDK reads no event of 1 MiB.
 const LARGE_EVENT: usize = 512 * 1024;
 
-/// How long the head of a response waits for its first message. Proxies wait for 30 s and more.
+/// The time that the head of a response waits for its first message. Proxies wait for 30 s and
+/// more.
 const HEAD_WITHIN: Duration = Duration::from_secs(25);
 
 /// The body of a response of [`McpHttp`](super::McpHttp).

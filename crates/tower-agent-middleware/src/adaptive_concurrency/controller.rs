@@ -32,7 +32,7 @@ impl AdaptiveSettings {
 pub(super) struct Controller {
     limit: f64,
     has_fallen: bool,
-    /// When the limit fell last. Calls that are older tell about the limit before.
+    /// The time at which the limit fell last. Calls that are older tell about the limit before.
     fell_at: Option<Instant>,
     /// The average wait of the last calls, in seconds.
     recent: Option<f64>,

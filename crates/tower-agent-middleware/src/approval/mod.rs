@@ -118,7 +118,7 @@ pub struct Approval {
     approver: Answerer,
     /// Returns the name of the user of a run, who may not approve.
     user: Option<Arc<UserOf>>,
-    /// How many people have to approve.
+    /// The number of people that have to approve.
     people: usize,
     deny_after: Option<Duration>,
 }

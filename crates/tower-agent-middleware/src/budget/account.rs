@@ -83,7 +83,7 @@ pub struct Spent {
     pub tool_calls: u64,
     /// Input and output tokens.
     pub tokens: u64,
-    /// How many of the tokens no provider has told to the run: what is left are those in its
+    /// The number of the tokens that no provider has told to the run: what is left are those in its
     /// [usage](tower_agent::RunContext::usage). They are an estimate where a call was cut, what was
     /// reserved where an answer states nothing that can be true, and the word of a layer that has
     /// answered by itself.

@@ -606,7 +606,7 @@ struct OfRun {
 
 #[derive(Debug, Default)]
 struct BudgetState {
-    /// Why a tool call was refused: the model has read it, so the run must end.
+    /// The reason why a tool call was refused: the model has read it, so the run must end.
     exceeded: Option<Exceeded>,
     /// The one concluding call of each agent: the agent's call, and its number of messages.
     concluding: HashMap<String, (u32, usize)>,

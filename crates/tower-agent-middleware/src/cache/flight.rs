@@ -58,7 +58,7 @@ struct Stored<T> {
 struct Shareable {
     /// The one payment for the call was made.
     is_paid: AtomicBool,
-    /// Who began the call was dropped, so that somebody else pays.
+    /// The one who began the call was dropped, so that somebody else pays.
     is_left: AtomicBool,
     /// The end of the call has names of the conversation in which it was made.
     is_private: AtomicBool,

@@ -46,7 +46,7 @@ impl fmt::Debug for CircuitSettings {
     }
 }
 
-/// What a circuit is for.
+/// The calls that a circuit is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct CircuitKey {
     /// The name of a tool or an endpoint; `None` for calls without a name, such as those of a
@@ -67,7 +67,7 @@ struct Circuit {
     failures: u32,
     /// While it is open: when the next call may test it.
     open_until: Option<Instant>,
-    /// When it was last closed. Calls that are older tell nothing about the present.
+    /// The time at which it was last closed. Calls that are older tell nothing about the present.
     closed_at: Option<Instant>,
 }
 

@@ -1,4 +1,4 @@
-//! What is left out of a prompt.
+//! Leaves out parts of a prompt.
 
 use tower_agent::Role;
 use tower_agent::message::{Message, MessageId, Messages, Part};

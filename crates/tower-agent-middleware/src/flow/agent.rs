@@ -34,7 +34,7 @@ use crate::lock::lock;
 pub(super) struct Asked {
     guard: Arc<FlowSettings>,
     messages: Messages,
-    /// What the agent itself has made of it. Of several attempts, all.
+    /// The agent's own outcomes. Of several attempts, all.
     own: Mutex<Vec<Own>>,
     /// Messages as they were, each with the one in its place that says no more.
     shortened: Mutex<Vec<(Message, Message)>>,
@@ -43,7 +43,7 @@ pub(super) struct Asked {
     is_begun_inside: bool,
 }
 
-/// What an agent has made of a request.
+/// The outcome of a request in the agent itself.
 enum Own {
     Answer(Messages),
     Failure(String),

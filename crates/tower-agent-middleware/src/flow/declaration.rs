@@ -1,4 +1,4 @@
-//! What a program declares about a tool.
+//! The declaration of a tool by the program.
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ enum Role {
     Data,
 }
 
-/// Who receives what the arguments say.
+/// The receivers of what the arguments say.
 #[derive(Clone)]
 pub(super) enum Sends {
     /// Nobody: the arguments stay in the program.

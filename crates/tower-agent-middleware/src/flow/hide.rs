@@ -1,4 +1,4 @@
-//! What the model reads in place of a result.
+//! The words that the model reads in place of a result.
 
 use serde_json::{Map, Value, json};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Who could have written something.
+/// The trust in data, by who could have written it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -18,7 +18,8 @@ pub enum Integrity {
     Untrusted,
 }
 
-/// Who may read something: everybody, or those with one of these names. An empty set is nobody.
+/// The readers that data may have: everybody, or those with one of these names. An empty set is
+/// nobody.
 ///
 /// The names are the application's own: addresses, channels, groups. [`Readers::USER`] is the user
 /// whose run it is.
@@ -69,7 +70,7 @@ impl Readers {
     }
 }
 
-/// Who could have written something, and who may read it.
+/// The label of data: who could have written it, and who may read it.
 ///
 /// Labels are joined where data is put together: the worse integrity, and the readers that both
 /// allow.

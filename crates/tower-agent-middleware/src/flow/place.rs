@@ -1,4 +1,4 @@
-//! Where a message stands in its conversation, by its id.
+//! The place of a message in its conversation, by its id.
 
 use std::borrow::Cow;
 use std::fmt;

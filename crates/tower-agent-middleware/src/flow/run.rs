@@ -26,8 +26,8 @@ pub(super) struct FlowRun {
     read: Mutex<Vec<Known>>,
     /// The conversations of the agents that are at work, by their step paths.
     agents: Mutex<Vec<(String, Messages)>>,
-    /// What agents have answered that work in a model call, or for a callback, by the step path of
-    /// the agent around them.
+    /// The labels of what agents have answered that work in a model call, or for a callback, by the
+    /// step path of the agent around them.
     inside: Mutex<HashMap<String, Sum>>,
     /// The tools as the model reads them.
     pub(super) tools: Widened,
@@ -35,7 +35,7 @@ pub(super) struct FlowRun {
     /// The labels that the program has given to messages of the request.
     declared: Mutex<Vec<(TurnId<'static>, Label)>>,
     answered: Mutex<Messages>,
-    /// How often the outermost agent is at work.
+    /// The number of times that the outermost agent is at work.
     outermost: AtomicUsize,
 }
 

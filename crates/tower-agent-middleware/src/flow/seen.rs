@@ -1,4 +1,4 @@
-//! What the guard knows about a call, for other guards.
+//! The guard's knowledge of a call, for other guards.
 
 use tower_agent::call::Request;
 use tower_agent::tool::ToolRequest;
@@ -7,8 +7,8 @@ use super::book::Book;
 use super::checked::Checked;
 use super::label::{Integrity, Label};
 
-/// What [`Flow`](super::Flow) knows about a tool call that it has let through: for a guard further
-/// inside that decides by it, such as a policy.
+/// The knowledge that [`Flow`](super::Flow) has of a tool call that it has let through: for a guard
+/// further inside that decides by it, such as a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SeenCall {

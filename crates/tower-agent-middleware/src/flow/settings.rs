@@ -1,4 +1,4 @@
-//! What the program has told the guard.
+//! The settings of the guard.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -31,5 +31,5 @@ impl Sum {
     }
 }
 
-/// How many tools are named as the origin of what the model has read.
+/// The maximum number of tools that are named as the origin of what the model has read.
 const MAX_SOURCES: usize = 16;

@@ -15,7 +15,7 @@ use super::reading::Reading;
 #[derive(Clone, Default)]
 pub(super) struct Vouched(Vec<(Message, Voucher)>);
 
-/// Why a message that a callback has written has a label.
+/// The reason why a message that a callback has written has a label.
 #[derive(Clone)]
 pub(super) enum Voucher {
     /// The callback says so.

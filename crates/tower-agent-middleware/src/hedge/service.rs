@@ -127,7 +127,7 @@ pin_project! {
 struct HedgeProgress<S> {
     /// The service and the request of the second attempt, until it starts.
     second: Option<(S, ModelRequest)>,
-    /// When that is, if there is no output before.
+    /// The time of the next attempt, if there is no output before.
     due: Option<Instant>,
     plan: HedgePlan,
     race: Arc<Race>,

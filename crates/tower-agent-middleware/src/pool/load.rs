@@ -29,7 +29,7 @@ struct LoadState {
     waiting: BTreeSet<(Instant, u64)>,
     begun: u64,
     wait: PeakEwma,
-    /// When a call failed last.
+    /// The time at which a call failed last.
     failed_at: Option<Instant>,
 }
 

@@ -13,8 +13,8 @@ pub struct Exhausted {
     pub resource: LimitedResource,
     /// The time until the next call may be made, if no other call comes before it.
     pub retry_after: Duration,
-    /// Whether the limit is that of one [key](super::RateLimitLayer::by), and not everybody's. A
-    /// circuit breaker around it does not take it for a failure.
+    /// The limit is that of one [key](super::RateLimitLayer::by), and not everybody's. A circuit
+    /// breaker around it does not take it for a failure.
     pub is_of_key: bool,
 }
 

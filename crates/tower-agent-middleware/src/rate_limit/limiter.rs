@@ -45,7 +45,7 @@ struct LimitQueue {
     queue: Weak<Queue>,
     /// The key that the limit is of.
     of: Option<Arc<str>>,
-    /// When the last call came.
+    /// The time of the last call.
     used: Instant,
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Prefilter {
     conditions: Box<[Vec<Begins>; 256]>,
 }
 
-/// How far a prefilter has read a text.
+/// The place up to which a prefilter has read a text.
 pub(super) struct PrefilterCursor {
     state: u32,
     /// The next byte.

@@ -133,7 +133,7 @@ pub(super) struct Scanner {
     text: String,
     /// Number of bytes dropped so far.
     gone: usize,
-    /// Where the part held back starts.
+    /// The place where the part held back starts.
     from: usize,
     cursor: PrefilterCursor,
     has_begun: bool,

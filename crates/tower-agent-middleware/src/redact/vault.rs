@@ -17,7 +17,7 @@ const KEY: &str = "tower_agent.guard.redact";
 #[derive(Clone, Default)]
 pub(super) struct Vault {
     inner: Arc<Mutex<VaultInner>>,
-    /// Where this call stores what it adds.
+    /// The state in which this call stores what it adds.
     state: Option<State>,
 }
 

@@ -59,7 +59,7 @@ impl Tracks {
 pub(super) struct Walk {
     pattern: usize,
     state: u32,
-    /// Where it started.
+    /// The place where it started.
     from: usize,
     /// The next byte to read.
     at: usize,

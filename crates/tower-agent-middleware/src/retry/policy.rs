@@ -50,7 +50,7 @@ impl Default for PolicyConfig {
     }
 }
 
-/// Why a call is not retried.
+/// The reason why a call is not retried.
 enum Stop {
     /// The policy does not apply to this failure.
     Untouched,

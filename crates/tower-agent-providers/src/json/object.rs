@@ -18,7 +18,7 @@ pub struct Object<'a> {
     merging: Option<Box<Merging<'a>>>,
 }
 
-/// How the caller's fields are merged with those of a body.
+/// The merge of the caller's fields with those of a body.
 #[derive(Debug)]
 struct Merging<'a> {
     guarded: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! What providers do beside answering: embeddings, lists of models, counts of tokens.
+//! Operations of providers beside answering: embeddings, lists of models, counts of tokens.
 //!
 //! ```text
 //! HttpOperations<P, S>: Service<R, Response = R::Response>

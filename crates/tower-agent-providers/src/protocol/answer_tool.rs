@@ -44,7 +44,7 @@ pub(crate) fn with_answer_tool(request: &ModelRequest) -> ModelRequest {
 #[derive(Debug)]
 pub struct AnswerDecoder<D> {
     decoder: D,
-    /// Why the tool gives the answer, if it does.
+    /// The reason why the tool gives the answer, if it does.
     reason: Option<&'static str>,
     /// The indices of the calls that give it, of which the first counts; `None` for one that came
     /// as a whole.

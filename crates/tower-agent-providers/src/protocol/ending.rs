@@ -1,4 +1,4 @@
-//! How an answer ended: one table for the words of all protocols.
+//! The ends of answers: one table for the words of all protocols.
 
 use super::fault::Fault;
 use tower_agent::error::ErrorKind;

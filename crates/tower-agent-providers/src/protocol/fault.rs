@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use tower_agent::error::ErrorKind;
 
-/// Why a response is not an answer: an error that the provider reports, in any of the formats that
-/// servers use, or a response that violates the protocol.
+/// The reason why a response is not an answer: an error that the provider reports, in any of
+/// the formats that servers use, or a response that violates the protocol.
 ///
 /// It may contain secrets that a server repeats; [`HttpModel`](crate::HttpModel) hides them and
 /// adds status, request id and rate limits.

@@ -1,4 +1,4 @@
-/// How the body of a streamed response is divided into events.
+/// The division of the body of a streamed response into events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Framing {

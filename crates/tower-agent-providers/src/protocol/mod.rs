@@ -238,11 +238,11 @@ pub trait Protocol: Send + Sync + 'static {
     /// several. [`KEY_VARIABLE`](Self::KEY_VARIABLE) takes precedence. Defaults to none.
     const OTHER_KEY_VARIABLES: &'static [&'static str] = &[];
 
-    /// How the body of a streamed response is divided into events. Defaults to server-sent events.
+    /// The division of the body of a streamed response into events. Defaults to server-sent events.
     const FRAMING: Framing = Framing::ServerSentEvents;
 
-    /// Where a response or an event states the usage, as JSON pointers: the first that is an object
-    /// counts. Defaults to `/usage`.
+    /// The places where a response or an event states the usage, as JSON pointers: the first that
+    /// is an object counts. Defaults to `/usage`.
     const USAGE: &'static [&'static str] = &["/usage"];
 
     /// Sets the options that are not set from the environment, such as a region. Called once, when

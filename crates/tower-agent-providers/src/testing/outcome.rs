@@ -1,4 +1,4 @@
-//! How an HTTP call ended, as data.
+//! The end of an HTTP call, as data.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -9,7 +9,7 @@ use super::hiding::Hiding;
 use super::text::Text;
 use tower_agent::error::Error;
 
-/// How an HTTP call ended.
+/// The end of an HTTP call.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Outcome {

@@ -1,7 +1,7 @@
 use crate::protocol::Fault;
 use tower_agent::error::Error;
 
-/// Why the next event cannot be read.
+/// The reason why the next event cannot be read.
 pub(super) enum Broken {
     /// The body failed.
     Body(Error),

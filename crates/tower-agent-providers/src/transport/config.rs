@@ -27,7 +27,7 @@ pub(super) struct Config {
     pub(super) base: BaseUrl,
     /// The name of the provider that is called, as tables of prices have it, if it is known.
     pub(super) provider: Option<&'static str>,
-    /// Whose opaque data is sent.
+    /// The issuer of the opaque data that is sent.
     pub(super) issuer: Issuer,
     /// Set if the provider's own host is called.
     pub(super) is_default_host: bool,
@@ -62,7 +62,7 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Where the API key came from.
+/// The place that the API key came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeySource {
     /// The builder's key or headers.

@@ -1,4 +1,4 @@
-//! Whose opaque data is.
+//! The issuers of opaque data.
 //!
 //! A signature, a sealed item or an id of a server's own is good for the server that made it, and
 //! others that speak the same protocol refuse it, at every later turn. So a client marks what it
@@ -14,7 +14,7 @@ use crate::protocol::{fnv1a, issuer_of_host};
 use tower_agent::message::{Message, Part, ProviderData};
 use tower_agent::model::{ModelRequest, ModelResponse};
 
-/// Whose opaque data a client sends.
+/// The issuer of the opaque data that a client sends.
 #[derive(Clone, Debug)]
 pub(super) struct Issuer {
     /// The key of the data.

@@ -23,7 +23,7 @@ use tower_agent::error::BoxError;
 
 use super::client_error::HttpClientError;
 
-/// Where a client finds its proxies.
+/// The place where a client finds its proxies.
 #[derive(Clone, Default)]
 pub(super) enum ProxyChoice {
     #[default]

@@ -113,7 +113,7 @@ where
     Ok(finish(head, decoder, attempt.finish().await?, usage))
 }
 
-/// Why a streamed response was not read to its end.
+/// The reason why a streamed response was not read to its end.
 enum Unread {
     Fault(Fault),
     /// Of the body or of the sink.

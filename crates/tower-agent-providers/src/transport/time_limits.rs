@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 use tower_agent::error::{BoxError, Error, ErrorKind};
 
-/// How long an [`HttpClient`](super::HttpClient) waits for a server. After a limit, the error is
-/// [`ErrorKind::Timeout`], except for [`connect`](Self::connect).
+/// The limits of the time that an [`HttpClient`](super::HttpClient) waits for a server. After one,
+/// the error is [`ErrorKind::Timeout`], except for [`connect`](Self::connect).
 ///
 /// ```
 /// use std::time::Duration;
@@ -59,7 +59,7 @@ pub(super) struct Silence {
     is_silent: bool,
 }
 
-/// When a response has to have ended.
+/// The time by which a response has to have ended.
 #[derive(Clone, Copy, Debug)]
 struct Deadline {
     at: Instant,

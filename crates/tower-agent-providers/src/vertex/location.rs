@@ -18,7 +18,7 @@ pub(super) const TARGET: &str = "vertex_ai";
 /// The location without a region.
 const GLOBAL: &str = "global";
 
-/// Where calls of Vertex AI go.
+/// The place where calls of Vertex AI go.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct VertexLocation {

@@ -12,7 +12,7 @@ pub struct OnVertex<P> {
     location: VertexLocation,
 }
 
-/// How a protocol differs on Vertex AI.
+/// The differences of a protocol on Vertex AI.
 pub trait VertexProtocol: Protocol {
     /// The publisher of the models that are named without one.
     const PUBLISHER: &'static str;

@@ -10,7 +10,7 @@ use tower_agent::call::Request;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RecordedCall {
-    /// What it is.
+    /// The place and the kind of the call.
     #[serde(flatten)]
     pub site: Site,
     /// The request.

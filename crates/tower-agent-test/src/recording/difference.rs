@@ -15,10 +15,10 @@ pub struct Difference {
     pub received: String,
 }
 
-/// How much of a text is shown.
+/// The length of a text that is shown.
 const SHOWN: usize = 120;
 
-/// How much of that is before the difference.
+/// The length of it before the difference.
 const BEFORE: usize = 40;
 
 const NOTHING: &str = "nothing";

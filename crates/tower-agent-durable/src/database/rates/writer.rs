@@ -15,7 +15,7 @@ use crate::database::pooled::BEGIN;
 use crate::lock::lock;
 use tower_agent_conversations::StoreError;
 
-/// How long the end of a call waits for another change of its limit, with which it is written.
+/// The time that the end of a call waits for another change of its limit, with which it is written.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// The longest pause between two attempts to write the ends of calls.
@@ -25,11 +25,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// time by then, and would be given back twice.
 const OLDEST: Duration = Duration::from_secs(60);
 
-/// How often other processes may come between the read and the write of a change.
+/// The number of times that other processes may come between the read and the write of a change.
 const MOST_RACES: u32 = 100;
 
-/// How long a statement may take. A server that is cut off would otherwise keep calls waiting for
-/// minutes.
+/// The time that a statement may take. A server that is cut off would otherwise keep calls waiting
+/// for minutes.
 pub(super) const LONGEST_STATEMENT: Duration = Duration::from_secs(10);
 
 /// The task of one limit, until its line is empty.

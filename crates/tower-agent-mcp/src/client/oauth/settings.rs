@@ -11,7 +11,7 @@ use super::tokens::{AnyStore, TokenStore};
 pub(super) type LogIn =
     dyn Fn(String) -> BoxFuture<'static, Result<String, BoxError>> + Send + Sync;
 
-/// How a client is authorized. See the [module](super).
+/// The authorization of a client. See the [module](super).
 #[derive(Clone)]
 #[must_use]
 pub struct OAuth {

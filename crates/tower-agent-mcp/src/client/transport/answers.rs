@@ -1,4 +1,4 @@
-//! Which request an answer over HTTP belongs to.
+//! Finds the request that an answer over HTTP belongs to.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -49,7 +49,7 @@ struct ResponseStream {
     backoff: Backoff,
 }
 
-/// What a message says of itself.
+/// The fields in which a message says what it is.
 #[derive(Deserialize)]
 struct Head {
     id: Option<Value>,
@@ -60,7 +60,7 @@ struct Head {
 
 /// The messages in an answer.
 pub(super) struct Sorted {
-    /// What comes before the answer to the request, in order.
+    /// The messages before the answer to the request, in order.
     pub(super) before: Vec<Value>,
     /// The answer to the request, with its id.
     pub(super) own: Option<Value>,

@@ -39,7 +39,7 @@ use crate::client::http_service::{BoxedBody, HttpService};
 /// The maximum size of the body of an error response, in bytes.
 const MAX_ERROR_BODY: usize = 64 * 1024;
 
-/// How long the body of an error response may take. The status says enough without it.
+/// The time that the body of an error response may take. The status says enough without it.
 const ERROR_BODY: Duration = Duration::from_secs(5);
 
 /// Streamable HTTP over any HTTP service.

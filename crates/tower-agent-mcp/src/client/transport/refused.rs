@@ -1,6 +1,6 @@
 use tower_agent::Error;
 
-/// What a server refused before it carried anything out: the source of the error of a request that
+/// The refusal of a server that has carried nothing out: the source of the error of a request that
 /// can be sent again, whatever it would have done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::client) enum Refused {

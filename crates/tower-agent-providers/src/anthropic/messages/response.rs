@@ -47,7 +47,7 @@ pub(super) struct MessagesResponse {
     pub(super) error: Option<Value>,
 }
 
-/// How a response ended: part of a plain one, or the delta of the last event but one.
+/// The end of a response: part of a plain one, or the delta of the last event but one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Ending {

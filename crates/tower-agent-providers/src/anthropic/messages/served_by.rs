@@ -1,4 +1,4 @@
-/// Who serves the protocol.
+/// The server that speaks the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServedBy {
     Anthropic,

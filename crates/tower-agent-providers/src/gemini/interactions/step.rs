@@ -9,7 +9,7 @@ use super::provider::PROVIDER;
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) kind: StepKind,
-    /// Where the server counts it, if it says so.
+    /// The place at which the server counts it, if it says so.
     index: Option<u64>,
     /// The fields that are not passed on otherwise.
     pub(super) fields: Map<String, Value>,

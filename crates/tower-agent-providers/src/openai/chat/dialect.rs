@@ -1,7 +1,7 @@
 use crate::protocol::{Call, schema_of, takes_answer_tool};
 use tower_agent::model::Settings;
 
-/// How a server of chat completions, or a model on it, differs from others.
+/// The differences of a server of chat completions, or of a model on it, from others.
 ///
 /// The [table](super::Dialects) has those of known hosts. The default is that of an unknown server,
 /// such as vLLM, llama.cpp or LM Studio.
@@ -35,7 +35,7 @@ pub struct Dialect {
     /// The field of [`max_tokens`](tower_agent::Settings::max_tokens). Defaults to
     /// [`MaxTokens`](LimitField::MaxTokens).
     pub limit: LimitField,
-    /// When a schema is accepted as the response format. Defaults to
+    /// The requests in which a schema is accepted as the response format. Defaults to
     /// [`Always`](SchemaSupport::Always).
     pub schemas: SchemaSupport,
     /// Schemas are written in the words of OpenAPI 3.0: `nullable` in place of the type `null`,
@@ -80,7 +80,7 @@ pub enum LimitField {
     MaxCompletionTokens,
 }
 
-/// When a server accepts a JSON schema as the response format.
+/// The requests in which a server accepts a JSON schema as the response format.
 ///
 /// Where it does not, a tool gives the answer; where no call can be
 /// [forced](Dialect::forced_tool_choice), the schema stands in the instructions, and the response

@@ -71,7 +71,7 @@ pub(super) struct CompletionChoice<'a> {
     pub(super) finish_reason: Option<Cow<'a, str>>,
     pub(super) error: Option<Value>,
     has_logprobs: bool,
-    /// Where Moonshot puts the usage of a stream.
+    /// The place of the usage in a stream of Moonshot.
     usage: Option<Box<CompletionUsage>>,
 }
 
@@ -213,7 +213,7 @@ struct GroqField {
     extension: Option<GroqExtension>,
 }
 
-/// Where Groq puts the usage of a stream.
+/// The place of the usage in a stream of Groq.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct GroqExtension {

@@ -42,7 +42,7 @@ pub(super) struct CompletionUsage {
     cost_in_usd_ticks: Option<f64>,
 }
 
-/// What llama.cpp says of an answer whose usage was not asked for.
+/// The counts of llama.cpp for an answer whose usage was not asked for.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Timings {

@@ -19,11 +19,11 @@ pub struct ResponsesDecoder {
     id: Option<String>,
     model: Option<String>,
     usage: Usage,
-    /// Why the response is not complete, or its status.
+    /// The reason why the response is not complete, or its status.
     end: Option<String>,
     is_refusal: bool,
     items: Vec<Item>,
-    /// Where each part of the message comes from, in the order in which they were passed on.
+    /// The sources of the parts of the message, in the order in which they were passed on.
     parts: Vec<PartSource>,
     /// The last part can still grow.
     is_open: bool,
@@ -33,7 +33,7 @@ pub struct ResponsesDecoder {
     calls: BegunCalls,
 }
 
-/// Where a part comes from: an item by its number, and the position in it.
+/// The source of a part: an item by its number, and the position in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PartSource {
     Text(usize, TextPosition),

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) kind: ItemKind,
-    /// Where the server counts it, and its id there, if it says so.
+    /// The place at which the server counts it, and its id there, if it says so.
     pub(super) index: Option<u64>,
     pub(super) id: String,
     /// The fields of the item, once it is complete.
