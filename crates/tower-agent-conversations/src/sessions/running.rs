@@ -61,6 +61,7 @@ impl Running {
         let mut loaded = Checkpoint::default();
         let mut state = Map::new();
         let mut is_lost = false;
+        let mut left: Option<Arc<str>> = None;
         let mut since = now();
         let known = config.sessions.load(&config.store, &key, FORMAT).await?;
         let stored = Stored::of(known.as_ref());
@@ -83,7 +84,10 @@ impl Running {
                     since = claim.since;
                 }
                 // Another request: the calls that the lost run may have started are not made again.
-                Some(claim) if claim.resumes => loaded = loaded.with_calls_stopped(),
+                Some(claim) if claim.resumes => {
+                    loaded = loaded.with_calls_stopped();
+                    left = Some(claim.run);
+                }
                 _ => {}
             }
         }
@@ -104,7 +108,7 @@ impl Running {
         identify(&mut request, loaded.messages.len());
         // Another attempt repeats its resolutions, whose interrupts the first one may have closed.
         if entry != Arrival::Again {
-            check_answers(&key, &request, &loaded, since)?;
+            check_answers(&key, &request, &loaded, since, left.as_deref())?;
         }
         // The request's own state is newer than the stored one.
         state.extend(request.context().state().snapshot());
@@ -247,17 +251,19 @@ impl Drop for Running {
     }
 }
 
-/// Fails if the request answers an interrupt that is not open, or not any more.
+/// Fails if the request answers an interrupt that is not open, or not any more. `left` is the run
+/// that the session has lost, and that this request does not go on with.
 fn check_answers(
     key: &ConversationKey,
     request: &AgentRequest,
     loaded: &Checkpoint,
     since: i64,
+    left: Option<&str>,
 ) -> Result<()> {
     for resolution in request.context().resolutions() {
         let mut open = loaded.head.interrupts.iter();
         match open.find(|open| open.id == resolution.id) {
-            None => return Err(answered(key, &resolution.id)),
+            None => return Err(answered(key, &resolution.id, left)),
             Some(open) => {
                 let checked = open.check(&resolution, time(since));
                 checked.map_err(|error| unfit(key, &resolution.id, error))?;
@@ -306,10 +312,18 @@ fn unfit(key: &ConversationKey, interrupt: &str, error: AnswerError) -> Error {
     Error::new(kind, message).with_source(error)
 }
 
-fn answered(key: &ConversationKey, interrupt: &str) -> Error {
-    let message = format!(
+fn answered(key: &ConversationKey, interrupt: &str, left: Option<&str>) -> Error {
+    let mut message = format!(
         "interrupt `{interrupt}` of session `{key}` is not open: it was answered before, the question \
          has changed, or the conversation has gone on"
     );
+    if let Some(run) = left {
+        // A process that ends after the journal's last write leaves the question in the journal
+        // alone.
+        let lost = format!(
+            "; if run `{run}` has asked, whose process was lost, send its request again first"
+        );
+        message.push_str(&lost);
+    }
     Error::new(ErrorKind::Conflict, message)
 }

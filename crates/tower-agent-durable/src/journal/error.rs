@@ -75,8 +75,8 @@ pub enum JournalError {
     /// The run has had this request, or a different answer to what this one answers, or has gone on
     /// from where this one continues. It would repeat the calls after it.
     #[error(
-        "run `{run}` has moved past this request; take the request that the journal has for the run, or \
-         use another run id"
+        "run `{run}` has moved past this request; take the one that the journal has for the run, send \
+         again the one that it had last if its process was lost, or use another run id"
     )]
     EarlierRequest {
         /// The run.

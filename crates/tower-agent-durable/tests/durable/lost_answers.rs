@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use test_support::property::sample;
 use test_support::store::EndedLeases;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_agent::agent::BoxAgent;
-use tower_agent::callback::after_tool;
+use tower_agent::agent::{AgentService, BoxAgent};
+use tower_agent::callback::{after_tool, wrap_agent};
 use tower_agent::message::ToolCall;
 use tower_agent::{
-    Agent, AgentRequest, AgentResponse, BoxError, Effect, Message, ModelRequest, ModelResponse,
-    Resolution, Tool, ToolRequest, ToolResponse,
+    Agent, AgentRequest, AgentResponse, BoxError, Effect, ErrorKind, Message, ModelRequest,
+    ModelResponse, Resolution, Tool, ToolRequest, ToolResponse,
 };
 use tower_agent_conversations::SessionLayer;
 use tower_agent_durable::journal::{Durable, RunQuery, RunStatus, UnfinishedStep};
@@ -78,19 +78,33 @@ struct Program {
 }
 
 impl Program {
-    async fn new(kept: Kept, said: Said) -> Self {
+    async fn new(name: &str, kept: Kept, said: Said) -> Self {
         Self {
             kept,
             said,
-            place: Aged::new("lost-answers").await,
+            place: Aged::new(name).await,
             store: Memory::default(),
             paid: Arc::default(),
             has_stopped: Arc::default(),
         }
     }
 
-    /// Returns the agent, which stops once after the call and whatever guards it.
+    /// Returns the agent as callers have it.
     fn agent(&self) -> BoxAgent {
+        let clerk = self.clerk();
+        if self.kept == Kept::Journal {
+            return BoxAgent::new(clerk);
+        }
+        self.in_session(clerk)
+    }
+
+    fn in_session(&self, clerk: impl AgentService) -> BoxAgent {
+        let store = EndedLeases(self.store.clone());
+        BoxAgent::new(SessionLayer::new(store).layer(clerk))
+    }
+
+    /// Returns the agent, which stops once after the call and whatever guards it.
+    fn clerk(&self) -> Agent {
         let paid = self.paid.clone();
         let pay = move |arguments: Value| {
             paid.lock()
@@ -123,19 +137,14 @@ impl Program {
                 Some(_) => ModelResponse::from_text("Well."),
             })
         });
-        let agent = Agent::builder(model)
+        Agent::builder(model)
             .name("clerk")
             .tool(Tool::function("pay", "Pays.", pay).effect(Effect::Mutating))
             .on_tool(stops)
             .on_tool(approval)
             .global_callbacks(Durable::new(self.place.database.clone()))
             .build()
-            .unwrap();
-        if self.kept == Kept::Journal {
-            return BoxAgent::new(agent);
-        }
-        let store = EndedLeases(self.store.clone());
-        BoxAgent::new(SessionLayer::new(store).layer(agent))
+            .unwrap()
     }
 
     /// Returns the request that goes on after this one.
@@ -156,8 +165,8 @@ impl Program {
         }
     }
 
-    /// Gives support's answers, and is lost in the call after the last one.
-    async fn is_lost(&self) {
+    /// Gives support's answers, and is lost in the call after the last one. Returns that.
+    async fn is_lost(&self) -> Resolution {
         let agent = self.agent();
         let first = AgentRequest::new("Pay.").with_run_id("run 1");
         let first = match self.kept {
@@ -171,8 +180,11 @@ impl Program {
             let next = self.answer(By::Id, &asked, name, decision).await;
             asked = agent.clone().oneshot(next).await.unwrap();
         }
-        let next = self.answer(By::Id, &asked, name, last).await;
-        self.is_lost_with(next).await;
+        let given = Resolution::resolved(&asked.interrupts()[0].id, last).with_name(name);
+        let next = self.next(By::Id, &asked).await;
+        self.is_lost_with(next.with_resolutions([given.clone()]))
+            .await;
+        given
     }
 
     /// Returns the request that answers the open question.
@@ -220,7 +232,7 @@ fn waits_for_operator(asks: &AgentResponse, what: &str) {
 /// Support answers, and the process is lost so often in the call.
 async fn one(kept: Kept, said: Said, by: By, losses: usize) {
     let what = format!("{kept:?}, {said:?}, {by:?}, lost {losses} times");
-    let program = Program::new(kept, said).await;
+    let program = Program::new("lost-answers", kept, said).await;
     program.is_lost().await;
     let mut asks = program.resume(&what).await;
     for _ in 1..losses {
@@ -263,4 +275,55 @@ async fn answers_of_a_lost_run_count_when_the_operator_has_answered() {
             }
         }
     }
+}
+
+/// The process is lost a second time when the journal has the operator's question, and before the
+/// session has it. Nothing is paid for an answer that the session does not know, and the run goes
+/// on when its request is sent again.
+#[tokio::test]
+async fn a_session_that_was_lost_before_its_run_asked_says_what_to_do() {
+    let program = Program::new("lost-session", Kept::SessionAndJournal, Said::Yes).await;
+    let given = program.is_lost().await;
+    let question = Arc::new(Mutex::new(None));
+    let asked = question.clone();
+    let stops = wrap_agent(move |request, mut next| {
+        let asked = asked.clone();
+        async move {
+            let response = next.run(request).await?;
+            *asked.lock().unwrap() = Some(response.interrupts()[0].id.clone());
+            std::future::pending().await
+        }
+    });
+    let stopping = program.in_session(stops.layer(program.clerk()));
+    let runs = program.place.runs();
+    let lost = RunQuery::of_agent("clerk");
+    let mut resumed = Box::pin(runs.resume_lost(&lost, stopping));
+    while question.lock().unwrap().is_none() {
+        assert!(futures::poll!(&mut resumed).is_pending());
+        tokio::task::yield_now().await;
+    }
+    std::mem::forget(resumed);
+    program.place.a_minute_later().await;
+
+    let id = question.lock().unwrap().take().unwrap();
+    let again = Resolution::resolved(id, UnfinishedStep::RunAgain).with_name("olga");
+    let answer = || {
+        let request = key().request(AgentRequest::default());
+        request.with_resolutions([again.clone()])
+    };
+    let error = program.agent().oneshot(answer()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    let what_to_do = "run `run 1` has asked, whose process was lost, send its request again";
+    assert!(error.message().contains(what_to_do), "{error}");
+
+    let lost = key()
+        .request(AgentRequest::default())
+        .with_run_id("run 1")
+        .with_resolutions([given]);
+    let asks = program.agent().oneshot(lost).await.unwrap();
+    waits_for_operator(&asks, "sent again");
+    assert_eq!(*program.paid.lock().unwrap(), [7]);
+    let done = program.agent().oneshot(answer()).await.unwrap();
+    assert_eq!(done.text(), "Well.");
+    assert_eq!(*program.paid.lock().unwrap(), [7, 7]);
 }
