@@ -5,6 +5,7 @@ use crate::bounds::NAME;
 use crate::error::StoreError;
 use crate::key::ConversationKey;
 use crate::policy::Policy;
+use crate::time::{millis, time};
 
 /// A query for [`list`](crate::ConversationStore::list): which conversations, and where the page
 /// starts.
@@ -142,7 +143,7 @@ pub struct ConversationInfo {
     pub kind: Arc<str>,
     /// The version.
     pub version: u64,
-    /// The time of the last write.
+    /// The time of the last write, in whole milliseconds.
     pub updated_at: SystemTime,
     /// The conversation has open interrupts.
     pub is_waiting: bool,
@@ -152,14 +153,15 @@ pub struct ConversationInfo {
 
 impl ConversationInfo {
     /// Creates an entry of a list, for a store of your own: of kind `session`, without open
-    /// interrupts.
+    /// interrupts. The time is rounded down to a millisecond: a store or a page that goes on behind
+    /// the entry may have no other times, and would pass over what is of the same millisecond.
     #[must_use]
     pub fn new(key: ConversationKey, version: u64, updated_at: SystemTime) -> Self {
         Self {
             key,
             kind: Policy::Session.kind().into(),
             version,
-            updated_at,
+            updated_at: time(millis(updated_at)),
             is_waiting: false,
             expires_at: None,
         }

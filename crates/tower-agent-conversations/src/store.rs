@@ -121,9 +121,10 @@ pub trait ConversationStore: Send + Sync + 'static {
         append: Append,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Returns a page of the conversations, by the time of their last write and then by their keys,
-    /// the latest first. A conversation that is written between two pages moves to the front, and
-    /// is missing in the second. A page with fewer than the query's limit is the last one.
+    /// Returns a page of the conversations, by the time of their last write in milliseconds and
+    /// then by their keys, the latest first. A conversation that is written between two pages moves
+    /// to the front, and is missing in the second. A page with fewer than the query's limit is the
+    /// last one.
     ///
     /// # Errors
     ///

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -12,7 +13,8 @@ use tower::ServiceExt;
 use tower_agent::callback::before_tool;
 use tower_agent::{Agent, Resolution, Tool};
 use tower_agent_agui::conversations::{
-    ConversationKey, ConversationQuery, Inbox, InboxService, Inboxes, Roles,
+    Append, ConversationInfo, ConversationKey, ConversationQuery, ConversationStore, Inbox,
+    InboxService, Inboxes, MemoryConversations, Roles, StoreError, StoredConversation,
 };
 use tower_agent_agui::{AgUi, Message, RunAgentInput};
 use tower_agent_middleware::approval::{Approval, Decision};
@@ -250,6 +252,104 @@ async fn a_question_says_until_when_and_is_refused_after_that() {
     assert!(refunds.lock().unwrap().is_empty());
 }
 
+/// Returns the users who are asked about.
+fn users(list: &Value) -> Vec<String> {
+    let questions = list["questions"].as_array().unwrap().iter();
+    questions
+        .map(|question| question["key"]["user"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// Returns the users of all pages.
+async fn in_pages<I: Inbox>(inbox: &InboxService<I>, limit: u32) -> Vec<String> {
+    let mut paged = Vec::new();
+    let mut page = list(inbox, "support", &format!("limit={limit}")).await.body;
+    loop {
+        paged.extend(users(&page));
+        let Some(next) = page["next"].as_str() else {
+            return paged;
+        };
+        let query = format!("limit={limit}&after={next}");
+        page = list(inbox, "support", &query).await.body;
+    }
+}
+
+/// Lists each conversation as one of another part of one millisecond.
+#[derive(Default)]
+struct OneMoment(MemoryConversations);
+
+impl ConversationStore for OneMoment {
+    async fn load(
+        &self,
+        key: &ConversationKey,
+        from: usize,
+    ) -> Result<Option<StoredConversation>, StoreError> {
+        self.0.load(key, from).await
+    }
+
+    async fn append(
+        &self,
+        key: &ConversationKey,
+        expected: u64,
+        append: Append,
+    ) -> Result<u64, StoreError> {
+        self.0.append(key, expected, append).await
+    }
+
+    async fn list(&self, query: &ConversationQuery) -> Result<Vec<ConversationInfo>, StoreError> {
+        let mut all = query.clone();
+        all.after = None;
+        let mut page = self.0.list(&all.limit(u32::MAX)).await?;
+        page.sort_by(|one, other| one.key.cmp(&other.key));
+        let moment = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        let timed = page.iter().enumerate().map(|(number, found)| {
+            let at = moment + Duration::from_micros(number as u64);
+            let timed = ConversationInfo::new(found.key.clone(), found.version, at);
+            timed.kind(found.kind.clone()).waiting(found.is_waiting)
+        });
+        let mut timed: Vec<_> = timed.filter(|found| query.selects(found)).collect();
+        timed.sort_by(|a, b| (b.updated_at, &b.key).cmp(&(a.updated_at, &a.key)));
+        timed.truncate(query.limit as usize);
+        Ok(timed)
+    }
+
+    async fn delete(&self, key: &ConversationKey) -> Result<bool, StoreError> {
+        self.0.delete(key).await
+    }
+
+    async fn delete_expired(&self) -> Result<u64, StoreError> {
+        self.0.delete_expired().await
+    }
+}
+
+#[tokio::test]
+async fn questions_of_one_moment_are_all_in_the_pages() {
+    let refunds = Refunds::default();
+    let server = |name: &str| {
+        let model = ScriptedModel::always(wants(1));
+        let agent = agent(&model, &refunds);
+        AgUi::builder(agent)
+            .name(name)
+            .threads(OneMoment::default())
+            .build()
+    };
+    let (shop, bank) = (server("shop"), server("bank"));
+    for (user, server) in [
+        ("ada", &shop),
+        ("bob", &bank),
+        ("cid", &shop),
+        ("dan", &bank),
+        ("eve", &shop),
+    ] {
+        Page::new(user).says(server, "I want my money back.");
+    }
+    let inbox = service(Inboxes::default().with(shop).with(bank));
+    for limit in 1..=3 {
+        let all = in_pages(&inbox, limit).await;
+        assert_eq!(all, ["eve", "cid", "ada", "dan", "bob"], "{limit}");
+    }
+}
+
 #[tokio::test]
 async fn the_questions_of_several_servers_are_one_list_in_pages_and_each_goes_on_in_its_own() {
     let refunds = Refunds::default();
@@ -268,12 +368,6 @@ async fn the_questions_of_several_servers_are_one_list_in_pages_and_each_goes_on
         Page::new(user).says(server, "I want my money back.");
     }
     let inbox = Inboxes::default().with(shop.clone()).with(bank.clone());
-    let users = |list: &Value| -> Vec<String> {
-        let questions = list["questions"].as_array().unwrap().iter();
-        questions
-            .map(|question| question["key"]["user"].as_str().unwrap().to_owned())
-            .collect()
-    };
     let inbox = service(inbox);
     let whole = list(&inbox, "support", "").await.body;
     let mut all = users(&whole);
@@ -288,19 +382,7 @@ async fn the_questions_of_several_servers_are_one_list_in_pages_and_each_goes_on
         "{asked:?}"
     );
     for limit in 1..=3 {
-        let mut paged = Vec::new();
-        let mut page = list(&inbox, "support", &format!("limit={limit}"))
-            .await
-            .body;
-        loop {
-            paged.extend(users(&page));
-            let Some(next) = page["next"].as_str() else {
-                break;
-            };
-            let query = format!("limit={limit}&after={next}");
-            page = list(&inbox, "support", &query).await.body;
-        }
-        assert_eq!(paged, all, "{limit}");
+        assert_eq!(in_pages(&inbox, limit).await, all, "{limit}");
     }
     all.sort();
     assert_eq!(all, ["ada", "bob", "cid", "dan", "eve"]);
