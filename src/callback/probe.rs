@@ -31,7 +31,7 @@ use crate::lock::lock;
 use crate::model::{SeenModelRequest, SeenModelResponse};
 use crate::run::{SeenAgentRequest, SeenAgentResponse};
 use crate::stream::{
-    CallEnd, FieldChange, FieldChanges, Observed, PrefixNote, PromptPart, WrapperNote, is_passed_on,
+    CallEnd, FieldChange, Observed, PrefixNote, PromptPart, WrapperNote, is_passed_on,
 };
 use crate::tool::{SeenToolRequest, SeenToolResponse};
 
@@ -57,19 +57,35 @@ pub(crate) enum Seen {
 impl Seen {
     /// Returns the fields that a later one has changed.
     fn changes(&self, later: &Self, with_texts: bool) -> Vec<FieldChange> {
-        let mut changes = FieldChanges::new(with_texts);
-        let found = &mut changes;
+        let mut found = Vec::new();
         match (self, later) {
-            (Self::AgentRequest(one), Self::AgentRequest(other)) => one.changes(other, found),
-            (Self::AgentResponse(one), Self::AgentResponse(other)) => one.changes(other, found),
-            (Self::ModelRequest(one), Self::ModelRequest(other)) => one.changes(other, found),
-            (Self::ModelResponse(one), Self::ModelResponse(other)) => one.changes(other, found),
-            (Self::ToolRequest(one), Self::ToolRequest(other)) => one.changes(other, found),
-            (Self::ToolResponse(one), Self::ToolResponse(other)) => one.changes(other, found),
+            (Self::AgentRequest(one), Self::AgentRequest(other)) => one.changes(other, &mut found),
+            (Self::AgentResponse(one), Self::AgentResponse(other)) => {
+                one.changes(other, &mut found)
+            }
+            (Self::ModelRequest(one), Self::ModelRequest(other)) => one.changes(other, &mut found),
+            (Self::ModelResponse(one), Self::ModelResponse(other)) => {
+                one.changes(other, &mut found)
+            }
+            (Self::ToolRequest(one), Self::ToolRequest(other)) => one.changes(other, &mut found),
+            (Self::ToolResponse(one), Self::ToolResponse(other)) => one.changes(other, &mut found),
             // A wrapper and what is inside it have calls of one kind.
             _ => {}
         }
-        changes.found
+        for change in found.iter_mut().filter(|_| with_texts) {
+            let field = &*change.field;
+            let texts = match (self, later) {
+                (Self::AgentRequest(one), Self::AgentRequest(other)) => one.texts(other, field),
+                (Self::AgentResponse(one), Self::AgentResponse(other)) => one.texts(other, field),
+                (Self::ModelRequest(one), Self::ModelRequest(other)) => one.texts(other, field),
+                (Self::ModelResponse(one), Self::ModelResponse(other)) => one.texts(other, field),
+                (Self::ToolRequest(one), Self::ToolRequest(other)) => one.texts(other, field),
+                (Self::ToolResponse(one), Self::ToolResponse(other)) => one.texts(other, field),
+                _ => None,
+            };
+            change.with_texts(texts);
+        }
+        found
     }
 
     /// Returns the name of the tool that is called.

@@ -20,8 +20,8 @@ pub use self::prompt_cache::{CacheRetention, PromptCache};
 pub use self::request::ModelRequest;
 pub use self::response::ModelResponse;
 pub(crate) use self::seen::{
-    SeenModelRequest, SeenModelResponse, changed_messages, changed_settings, changed_tools,
-    changed_words,
+    SeenModelRequest, SeenModelResponse, changed_settings, changed_tools, changed_words,
+    texts_of_messages,
 };
 pub use self::server_tool::{ServerTool, ServerToolKind};
 pub use self::service::{BoxModel, ModelService};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::settings::Settings;
 use crate::message::{Message, Messages, Metadata, Part, Usage};
-use crate::stream::{FieldChanges, PromptPart, is_same};
+use crate::stream::{FieldChange, PromptPart, is_same};
 use crate::tool::ToolDeclaration;
 
 /// The part of a request that a model sees. It shares everything.
@@ -18,14 +18,17 @@ pub(crate) struct SeenModelRequest {
 
 impl SeenModelRequest {
     /// Adds the fields that a later request has changed.
-    pub(crate) fn changes(&self, later: &Self, changes: &mut FieldChanges) {
-        if self.instructions != later.instructions {
-            let instructions = [self, later].map(|seen| seen.instructions.as_deref());
-            let texts = || instructions.map(|text| text.unwrap_or_default().into());
-            let sizes = instructions.map(|text| text.map(str::len));
-            changes.add_text("instructions", sizes, || Some(texts()));
+    pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
+        let mut note = |field, before, after| changes.push(FieldChange::new(field, before, after));
+        let [text, later_text] = [&self.instructions, &later.instructions];
+        if text != later_text {
+            let size = |text: &Option<Arc<str>>| text.as_ref().map(|text| text.len());
+            note("instructions", size(text), size(later_text));
         }
-        changed_messages(&self.messages, &later.messages, changes);
+        if self.messages != later.messages {
+            let [before, after] = [self.messages.len(), later.messages.len()];
+            note("messages", Some(before), Some(after));
+        }
         if !Arc::ptr_eq(&self.tools, &later.tools) {
             changed_tools(&self.tools, &later.tools, changes);
         }
@@ -94,6 +97,21 @@ impl SeenModelRequest {
         }
         None
     }
+
+    /// Returns the text of a changed field, here and in a later request.
+    pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
+        match field {
+            "instructions" => {
+                let text = |seen: &Self| seen.instructions.as_deref().unwrap_or_default().into();
+                Some([text(self), text(later)])
+            }
+            "messages" => Some(texts_of_messages(
+                self.messages.iter(),
+                later.messages.iter(),
+            )),
+            _ => None,
+        }
+    }
 }
 
 /// Returns the text of a tool in the prompt. As text, since the order of keys counts for a cache.
@@ -102,16 +120,12 @@ fn written(tool: &ToolDeclaration) -> (&str, &str, String) {
     (tool.name(), tool.description(), parameters)
 }
 
-pub(crate) fn changed_messages(earlier: &Messages, later: &Messages, changes: &mut FieldChanges) {
-    if earlier != later {
-        let sizes = [earlier, later].map(|messages| Some(messages.len()));
-        changes.add_text("messages", sizes, || Some(differing(earlier, later)));
-    }
-}
-
 /// Returns the texts of those messages that are not the same, each behind its role.
-fn differing(earlier: &Messages, later: &Messages) -> [String; 2] {
-    let pairs = earlier.iter().zip(later.iter());
+pub(crate) fn texts_of_messages<'a>(
+    earlier: impl Iterator<Item = &'a Message> + Clone,
+    later: impl Iterator<Item = &'a Message> + Clone,
+) -> [String; 2] {
+    let pairs = earlier.clone().zip(later.clone());
     let known = pairs.take_while(|(one, other)| one == other).count();
     let text = |message: &Message| {
         let role = message.role();
@@ -120,7 +134,10 @@ fn differing(earlier: &Messages, later: &Messages) -> [String; 2] {
             .map(|words| format!("{role:?}: {words}\n"))
             .collect::<String>()
     };
-    [earlier, later].map(|messages| messages.iter().skip(known).map(text).collect())
+    [
+        earlier.skip(known).map(text).collect(),
+        later.skip(known).map(text).collect(),
+    ]
 }
 
 /// Returns the words of a part. Media and what a provider added have none.
@@ -137,24 +154,24 @@ fn words(part: &Part) -> Option<String> {
 pub(crate) fn changed_tools(
     earlier: &[Arc<ToolDeclaration>],
     later: &[Arc<ToolDeclaration>],
-    changes: &mut FieldChanges,
+    changes: &mut Vec<FieldChange>,
 ) {
     let mut pairs = earlier.iter().zip(later);
     let is_same = earlier.len() == later.len()
         && pairs.all(|(one, other)| Arc::ptr_eq(one, other) || one == other);
     if !is_same {
-        changes.add_sized("tools", [earlier, later].map(|tools| Some(tools.len())));
+        let [before, after] = [earlier, later].map(|tools| Some(tools.len()));
+        changes.push(FieldChange::new("tools", before, after));
     }
 }
 
 pub(crate) fn changed_settings(
     earlier: &Arc<Settings>,
     later: &Arc<Settings>,
-    changes: &mut FieldChanges,
+    changes: &mut Vec<FieldChange>,
 ) {
-    for field in changed_fields(earlier, later) {
-        changes.add(format!("settings.{field}"));
-    }
+    let fields = changed_fields(earlier, later).into_iter();
+    changes.extend(fields.map(|field| FieldChange::new(format!("settings.{field}"), None, None)));
 }
 
 fn changed_fields(earlier: &Arc<Settings>, later: &Arc<Settings>) -> Vec<&'static str> {
@@ -173,42 +190,48 @@ pub(crate) struct SeenModelResponse {
 }
 
 impl SeenModelResponse {
-    pub(crate) fn changes(&self, later: &Self, changes: &mut FieldChanges) {
+    pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
         changed_words(&self.message, &later.message, changes);
+        let mut note = |field| changes.push(FieldChange::new(field, None, None));
         if self.usage != later.usage {
-            changes.add("usage");
+            note("usage");
         }
         if self.asks_again != later.asks_again {
-            changes.add("asks_again");
+            note("asks_again");
         }
         if !is_same(&self.metadata, &later.metadata) && self.metadata != later.metadata {
-            changes.add("metadata");
+            note("metadata");
         }
+    }
+
+    pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
+        let is_text = field == "text";
+        is_text.then(|| [self.message.text(), later.message.text()])
     }
 }
 
 /// Adds the parts of a message that have been changed.
-pub(crate) fn changed_words(earlier: &Message, later: &Message, changes: &mut FieldChanges) {
+pub(crate) fn changed_words(earlier: &Message, later: &Message, changes: &mut Vec<FieldChange>) {
     if earlier.is_clone_of(later) {
         return;
     }
-    let known = changes.found.len();
+    let known = changes.len();
+    let mut note = |field, before, after| changes.push(FieldChange::new(field, before, after));
     let is_equal = earlier == later;
-    let texts = [earlier, later].map(Message::text);
-    if texts[0] != texts[1] {
-        let sizes = [0, 1].map(|index| Some(texts[index].len()));
-        changes.add_text("text", sizes, || Some(texts));
+    let [text, later_text] = [earlier.text(), later.text()];
+    if text != later_text {
+        note("text", Some(text.len()), Some(later_text.len()));
     }
     if !is_equal && !earlier.tool_calls().eq(later.tool_calls()) {
-        let count = |message: &Message| Some(message.tool_calls().count());
-        changes.add_sized("tool_calls", [earlier, later].map(count));
+        let [before, after] = [earlier, later].map(|message| message.tool_calls().count());
+        note("tool_calls", Some(before), Some(after));
     }
     if earlier.finish_reason() != later.finish_reason() {
-        changes.add("finish_reason");
+        note("finish_reason", None, None);
     }
-    if !is_equal && changes.found.len() == known {
+    if !is_equal && changes.len() == known {
         // Reasoning, media, or what a provider added.
-        let sizes = [earlier, later].map(|message| Some(message.parts().len()));
-        changes.add_sized("parts", sizes);
+        let [before, after] = [earlier, later].map(|message| message.parts().len());
+        changes.push(FieldChange::new("parts", Some(before), Some(after)));
     }
 }

@@ -78,4 +78,4 @@ pub use self::piece::Piece;
 pub use self::prefix_note::{PrefixNote, PromptPart};
 pub use self::unfinished::Unfinished;
 pub use self::wrapper_note::{CallEnd, FieldChange, WrapperNote};
-pub(crate) use self::wrapper_note::{FieldChanges, is_passed_on, is_same};
+pub(crate) use self::wrapper_note::{is_passed_on, is_same};

@@ -100,52 +100,22 @@ fn microseconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, 
     serializer.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// The changes that a comparison has found, and whether somebody asks for their texts.
-pub(crate) struct FieldChanges {
-    pub(crate) found: Vec<FieldChange>,
-    with_texts: bool,
-}
-
-impl FieldChanges {
-    pub(crate) fn new(with_texts: bool) -> Self {
-        Self {
-            found: Vec::new(),
-            with_texts,
-        }
-    }
-
-    /// Adds a field of a kind without a size.
-    pub(crate) fn add(&mut self, field: impl Into<Cow<'static, str>>) {
-        self.add_sized(field, [None, None]);
-    }
-
-    /// Adds a field with its size before and afterwards.
-    pub(crate) fn add_sized(
-        &mut self,
+impl FieldChange {
+    pub(crate) fn new(
         field: impl Into<Cow<'static, str>>,
-        [before, after]: [Option<usize>; 2],
-    ) {
-        self.found.push(FieldChange {
+        before: Option<usize>,
+        after: Option<usize>,
+    ) -> Self {
+        Self {
             field: field.into(),
             before,
             after,
             texts: None,
-        });
+        }
     }
 
-    /// Adds a field with its size and its text before and afterwards.
-    pub(crate) fn add_text(
-        &mut self,
-        field: &'static str,
-        sizes: [Option<usize>; 2],
-        texts: impl FnOnce() -> Option<[String; 2]>,
-    ) {
-        self.add_sized(field, sizes);
-        if self.with_texts
-            && let Some(change) = self.found.last_mut()
-        {
-            change.texts = texts().map(|texts| texts.map(|text| beginning(&text).into()));
-        }
+    pub(crate) fn with_texts(&mut self, texts: Option<[String; 2]>) {
+        self.texts = texts.map(|texts| texts.map(|text| beginning(&text).into()));
     }
 }
 

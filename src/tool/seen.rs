@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::depth;
 use crate::message::{Part, ToolCall};
-use crate::stream::{FieldChanges, is_same};
+use crate::stream::{FieldChange, is_same};
 
 /// The part of a request that a tool sees. It shares everything.
 pub(crate) struct SeenToolRequest {
@@ -26,16 +26,25 @@ impl SeenToolRequest {
     }
 
     /// Adds the fields that a later request has changed.
-    pub(crate) fn changes(&self, later: &Self, changes: &mut FieldChanges) {
+    pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
         if self.call.name != later.call.name {
-            let sizes = [self, later].map(|seen| Some(seen.call.name.len()));
-            changes.add_sized("name", sizes);
+            let [before, after] = [self, later].map(|seen| Some(seen.call.name.len()));
+            changes.push(FieldChange::new("name", before, after));
         }
         // Nothing is parsed for it where the text is the same.
         let is_same = self.arguments == later.arguments
             && self.call.arguments.as_str() == later.call.arguments.as_str();
         if !is_same && self.arguments() != later.arguments() {
-            note_value("arguments", self.arguments(), later.arguments(), changes);
+            let [before, after] = [self, later].map(|seen| size(seen.arguments()));
+            changes.push(FieldChange::new("arguments", before, after));
+        }
+    }
+
+    /// Returns the text of a changed field, here and in a later request.
+    pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
+        match field {
+            "arguments" => Some([text(self.arguments())?, text(later.arguments())?]),
+            _ => None,
         }
     }
 }
@@ -48,23 +57,26 @@ pub(crate) struct SeenToolResponse {
 }
 
 impl SeenToolResponse {
-    pub(crate) fn changes(&self, later: &Self, changes: &mut FieldChanges) {
+    pub(crate) fn changes(&self, later: &Self, changes: &mut Vec<FieldChange>) {
+        let mut note = |field, before, after| changes.push(FieldChange::new(field, before, after));
         if self.value != later.value {
-            note_value("value", &self.value, &later.value, changes);
+            note("value", size(&self.value), size(&later.value));
         }
         if !is_same(&self.parts, &later.parts) && self.parts != later.parts {
             let count = |seen: &Self| seen.parts.as_ref().map(|parts| parts.len());
-            changes.add_sized("parts", [self, later].map(count));
+            note("parts", count(self), count(later));
         }
         if self.is_error != later.is_error {
-            changes.add("is_error");
+            note("is_error", None, None);
         }
     }
-}
 
-fn note_value(field: &'static str, earlier: &Value, later: &Value, changes: &mut FieldChanges) {
-    let texts = || Some([text(earlier)?, text(later)?]);
-    changes.add_text(field, [earlier, later].map(size), texts);
+    pub(crate) fn texts(&self, later: &Self, field: &str) -> Option<[String; 2]> {
+        match field {
+            "value" => Some([text(&self.value)?, text(&later.value)?]),
+            _ => None,
+        }
+    }
 }
 
 /// Returns the bytes of a value as JSON, unless it is too deep to be written.
