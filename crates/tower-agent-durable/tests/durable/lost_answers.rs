@@ -165,7 +165,7 @@ impl Program {
         }
     }
 
-    /// Gives support's answers, and is lost in the call after the last one. Returns that.
+    /// Gives support's answers, and is lost in the call after the last one. Returns the last one.
     async fn is_lost(&self) -> Resolution {
         let agent = self.agent();
         let first = AgentRequest::new("Pay.").with_run_id("run 1");
@@ -180,7 +180,7 @@ impl Program {
             let next = self.answer(By::Id, &asked, name, decision).await;
             asked = agent.clone().oneshot(next).await.unwrap();
         }
-        let given = Resolution::resolved(&asked.interrupts()[0].id, last).with_name(name);
+        let given = resolution(&asked, name, last);
         let next = self.next(By::Id, &asked).await;
         self.is_lost_with(next.with_resolutions([given.clone()]))
             .await;
@@ -195,7 +195,7 @@ impl Program {
         name: &str,
         answer: impl Into<Value>,
     ) -> AgentRequest {
-        let answer = Resolution::resolved(&asked.interrupts()[0].id, answer).with_name(name);
+        let answer = resolution(asked, name, answer);
         self.next(by, asked).await.with_resolutions([answer])
     }
 
@@ -221,6 +221,11 @@ impl Program {
         waits_for_operator(&asks, what);
         asks
     }
+}
+
+/// Returns the answer to the open question.
+fn resolution(asked: &AgentResponse, name: &str, answer: impl Into<Value>) -> Resolution {
+    Resolution::resolved(&asked.interrupts()[0].id, answer).with_name(name)
 }
 
 fn waits_for_operator(asks: &AgentResponse, what: &str) {

@@ -333,7 +333,8 @@ async fn questions_of_one_moment_are_all_in_the_pages() {
             .threads(OneMoment::default())
             .build()
     };
-    let (shop, bank) = (server("shop"), server("bank"));
+    let shop = server("shop");
+    let bank = server("bank");
     for (user, server) in [
         ("ada", &shop),
         ("bob", &bank),
@@ -357,7 +358,8 @@ async fn the_questions_of_several_servers_are_one_list_in_pages_and_each_goes_on
         let model = ScriptedModel::always(wants(1));
         AgUi::builder(agent(&model, &refunds)).name(name).build()
     };
-    let (shop, bank) = (server("shop"), server("bank"));
+    let shop = server("shop");
+    let bank = server("bank");
     for (user, server) in [
         ("ada", &shop),
         ("bob", &bank),
