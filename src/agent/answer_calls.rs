@@ -82,7 +82,9 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let mut poll = this.future.poll(cx);
-        if let (true, Poll::Ready(Ok(response))) = (*this.by_tool, &mut poll) {
+        if *this.by_tool
+            && let Poll::Ready(Ok(response)) = &mut poll
+        {
             take_calls(response.message_mut());
         }
         poll
